@@ -89,6 +89,8 @@ void check_numbers_and_words(const RunDescription& description, const std::strin
         if (const auto* text = std::get_if<std::string*>(&key.member)) check_word(key, **text, "");
         if (const auto* texts = std::get_if<TextOrList>(&key.member))
             for (const std::string& text : *texts->list) check_word(key, text, "");
+        if (const auto* counts = std::get_if<CountOrList>(&key.member))
+            for (const std::int64_t count : *counts->list) check_range(key, static_cast<double>(count), "");
         if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
             throw usage_error("{} = {}: it must be finite", key.path, **number);
         if (const auto* number = std::get_if<double*>(&key.member)) check_range(key, **number, "");
@@ -309,6 +311,7 @@ void check_rope_scaling(const ModelDescription& model) {
 
 void check_ranges(const ModelDescription& model) {
     if (model.mixers.empty()) throw usage_error("model.mixer is empty; the default is \"attention\"");
+    if (model.windows.empty()) throw usage_error("model.window is empty; the default is 0, no window");
     RunDescription whole;
     whole.model = model;
     check_numbers_and_words(whole, "model.");
@@ -333,11 +336,18 @@ void check(const ModelDescription& model) {
                           model.vocabulary);
     check_heads(model);
     check_rope_scaling(model);
-    if (static_cast<std::int64_t>(model.mixers.size()) > model.layers)
-        throw usage_error(
-            "model.mixer lists {} blocks, but model.layers = {}; shorten the list, which is repeated over the layers, or "
-            "raise model.layers",
-            model.mixers.size(), model.layers);
+    // Beyond these a cap is none, or leaves nothing, in numbers of 32 bits.
+    for (const auto& [key, cap] :
+         {std::pair("model.score_cap", model.score_cap), std::pair("model.logit_cap", model.logit_cap)})
+        if (constexpr double least = 0.01, most = 10000; cap != 0 && (cap < least || cap > most))
+            throw usage_error("{} = {}: it must lie between {} and {}, or be 0 for no cap", key, cap, least, most);
+    for (const auto& [key, blocks] :
+         {std::pair("model.mixer", model.mixers.size()), std::pair("model.window", model.windows.size())})
+        if (static_cast<std::int64_t>(blocks) > model.layers)
+            throw usage_error(
+                "{} lists {} blocks, but model.layers = {}; shorten the list, which is repeated over the layers, or "
+                "raise model.layers",
+                key, blocks, model.layers);
     check_other_mixers(model);
     for (const Kind* mixer : mixers_of(model)) mixer->check(model);
 }

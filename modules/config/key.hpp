@@ -36,10 +36,14 @@ struct SwitchOrWord {
 struct TextOrList {
     std::vector<std::string>* list;
 };
+// One integer, or a list of them; never empty. Each lies in the key's range.
+struct CountOrList {
+    std::vector<std::int64_t>* list;
+};
 // monostate: read elsewhere.
-using Member =
-    std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
-                 std::vector<std::string>*, TextOrList, PathsOrMixture, PathsOrFraction, CountOrAuto, SwitchOrWord>;
+using Member = std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
+                            std::vector<std::string>*, TextOrList, CountOrList, PathsOrMixture, PathsOrFraction,
+                            CountOrAuto, SwitchOrWord>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"

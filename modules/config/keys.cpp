@@ -1,6 +1,7 @@
 #include "config/keys.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -132,6 +133,13 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                           "`llama3`: the context before scaling, tokens.", unbounded, most_tokens}));
     keys.push_back(later({"model.qk_norm", &model.qk_norm,
                           "RMSNorm with learned weights over each head's queries and keys, before the rotation."}));
+    keys.push_back(later({"model.window", CountOrList{&model.windows},
+                          "Tokens that a token of attention sees, itself and those before it. 0: all. Of a list, the "
+                          "first block has the first window, and so on; the list is repeated over the blocks.",
+                          0, most_tokens}));
+    keys.push_back(later({"model.score_cap", &model.score_cap,
+                          "Attention's scores s become cap · tanh(s / cap), before the softmax. 0: no cap.", 0}));
+    keys.push_back(later({"model.logit_cap", &model.logit_cap, "The same for the head's logits.", 0}));
     keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters."});
     keys.push_back(
         {"model.bias", choice_of(model.bias),
@@ -305,6 +313,7 @@ std::string type_of(const Key& key) {
                    [&](const TextOrList&) -> std::string {
                        return (key.words.empty() ? "text" : "one of " + list_of(key.words)) + ", or a list of these";
                    },
+                   [](const CountOrList&) -> std::string { return "integer, or a list of integers"; },
                    [](const PathsOrMixture&) -> std::string {
                        return "list of paths, one path, or a list of tables {path = …, weight = …}";
                    },
@@ -328,6 +337,7 @@ std::string value_of(const Key& key) {
                                  [](const double* value) { return number(*value); },
                                  [](const std::vector<std::string>* list) { return "[" + list_of(*list) + "]"; },
                                  [](const TextOrList& texts) { return toml_text(*texts.list); },
+                                 [](const CountOrList& counts) { return toml_text(*counts.list); },
                                  [](const PathsOrMixture& either) {
                                      return either.mixture->empty() ? "[" + list_of(*either.list) + "]"
                                                                     : mixture_text(*either.mixture);
@@ -364,6 +374,10 @@ std::string toml_text(std::string_view text) {
 
 std::string toml_text(const std::vector<std::string>& texts) {
     return texts.size() == 1 ? toml_text(texts.front()) : "[" + list_of(texts) + "]";
+}
+
+std::string toml_text(const std::vector<std::int64_t>& numbers) {
+    return numbers.size() == 1 ? std::to_string(numbers.front()) : fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
 void check_range(const Key& key, double value, const std::string& place) {

@@ -19,6 +19,7 @@ std::string value_of(const Key& key);          // as TOML
 std::string toml_text(std::string_view text);  // as a TOML string
 // As one, or as a list of several.
 std::string toml_text(const std::vector<std::string>& texts);
+std::string toml_text(const std::vector<std::int64_t>& numbers);  // one, or a list
 
 // Throws a usage error when the number is out of the key's range.
 void check_range(const Key& key, double value, const std::string& place);

@@ -141,16 +141,17 @@ const std::vector<ModelDescription>& presets() {
     return all;
 }
 
-// After how many blocks the mixers repeat. A list that is longer than the layers, which check() refuses, stays whole.
-std::int64_t period(const ModelDescription& model) {
-    const auto names = static_cast<std::int64_t>(model.mixers.size());
-    if (names > model.layers) return names;
-    for (std::int64_t length = 1; length < names; ++length) {
+// A list that is repeated over the blocks keeps what decides the others. One that is longer than the layers, which
+// check() refuses, stays whole.
+template <class Value>
+void keep_period(std::vector<Value>& list, std::int64_t layers) {
+    const auto count = static_cast<std::int64_t>(list.size());
+    const auto at = [&](std::int64_t block) { return list[static_cast<std::size_t>(block % count)]; };
+    for (std::int64_t length = 1; length < count && count <= layers; ++length) {
         std::int64_t block = length;
-        while (block < model.layers && model.mixer(block) == model.mixer(block - length)) ++block;
-        if (block == model.layers) return length;
+        while (block < layers && at(block) == at(block - length)) ++block;
+        if (block == layers) return list.resize(static_cast<std::size_t>(length));
     }
-    return names;
 }
 
 }  // namespace
@@ -204,7 +205,8 @@ std::string mixers_text(const ModelDescription& model) {
 }
 
 void resolve(ModelDescription& model) {
-    model.mixers.resize(static_cast<std::size_t>(period(model)));
+    keep_period(model.mixers, model.layers);
+    keep_period(model.windows, model.layers);
     if (model.kv_heads == 0) model.kv_heads = model.heads;
     if (model.head_width == 0 && model.heads > 0 && model.width % model.heads == 0)
         model.head_width = model.width / model.heads;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct ModelDescription {
     double rope_factor = 8, rope_low = 1, rope_high = 4;
     std::int64_t rope_original_context = 8192;
     bool qk_norm = false;  // RMSNorm over each head's queries and keys, before the rotation
+    // Tokens that attention sees, the query's own included; repeated over the blocks. 0: all.
+    std::vector<std::int64_t> windows = {0};
+    double score_cap = 0, logit_cap = 0;  // 0: none
     bool tied_head = true;
     Bias bias = Bias::none;
     std::vector<std::string> frozen;        // parameter-name patterns that are not trained
@@ -36,6 +40,9 @@ struct ModelDescription {
     const std::string& mixer(std::int64_t block) const {
         return mixers[static_cast<std::size_t>(block) % mixers.size()];
     }
+    std::int64_t window(std::int64_t block) const { return windows[static_cast<std::size_t>(block) % windows.size()]; }
+    // After how many blocks mixers and windows repeat together.
+    std::int64_t period() const { return static_cast<std::int64_t>(std::lcm(mixers.size(), windows.size())); }
     bool is_hybrid() const { return mixers.size() > 1; }  // once resolved
     bool operator==(const ModelDescription&) const = default;
 };
@@ -54,7 +61,7 @@ bool has_attention_keys(const ModelDescription& model);
 std::string mixers_text(const ModelDescription& model);  // "attention"; "3 ttt-linear and 1 attention in turn"
 
 // Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixers resolve. Of a list of
-// mixers, only as many are kept as decide those of all layers.
+// mixers or windows, only as many are kept as decide those of all layers.
 void resolve(ModelDescription& model);
 void check(const ModelDescription& model);  // sizes that fit together; usage errors
 

@@ -177,6 +177,21 @@ struct Assign {
         for (const std::string& text : list) check_word(key, text, given.place);
         *texts.list = std::move(list);
     }
+    void operator()(const CountOrList& counts) const {
+        std::vector<std::int64_t> list;
+        if (const auto* array = given.node->as_array()) {
+            for (const toml::node& item : *array) {
+                const auto* number = item.as_integer();
+                if (!number) refuse_type(given, key);
+                list.push_back(number->get());
+            }
+        } else {
+            list.push_back(integer_value(given, key));
+        }
+        if (list.empty()) throw usage_error("{}{} is empty; it must be: {}", given.place, key.path, type_of(key));
+        for (const std::int64_t count : list) check_range(key, static_cast<double>(count), given.place);
+        *counts.list = std::move(list);
+    }
     void operator()(const PathsOrMixture& either) const {
         either.list->clear();
         either.mixture->clear();

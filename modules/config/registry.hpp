@@ -42,8 +42,9 @@ class Kind {
 
     // Of a mixer. Fills in what follows from other keys of the model; called by config::resolve.
     virtual void resolve(ModelDescription&) const {}
-    // Of a mixer. Whether kv_heads, qk_norm, bias = "qkv", position and rope_scaling mean something to it. Where that
-    // is so for no mixer of a model, position = "rope" means "none", and the others are for the mixers to refuse.
+    // Of a mixer. Whether kv_heads, qk_norm, window, score_cap, bias = "qkv", position and rope_scaling mean something
+    // to it. Where that is so for no mixer of a model, position = "rope" means "none", and the others are for the
+    // mixers to refuse.
     virtual bool has_attention_keys() const { return true; }
     // Usage errors about the model alone; called by config::check.
     virtual void check(const ModelDescription&) const {}

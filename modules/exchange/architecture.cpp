@@ -151,6 +151,9 @@ Written write_model(const config::ModelDescription& model) {
     config::ModelDescription wanted = model;
     wanted.preset.clear();
     wanted.frozen.clear();  // says what is trained, not what is computed
+    for (std::int64_t& window : wanted.windows)
+        if (window >= wanted.context) window = 0;  // it hides nothing
+    config::resolve(wanted);
     std::vector<std::string> fewest;
     const Architecture* nearest = nullptr;
     for (const Architecture& each : architectures()) {

@@ -88,10 +88,6 @@ void ConfigReader::refuse(const std::string& key, const std::string& why) const 
     throw usage_error("{}: {}{} = {}: {}", path_, prefix_, key, shown_value(key), why);
 }
 
-void ConfigReader::refuse_missing(const std::string& key, const Json& meaning, const std::string& why) const {
-    throw usage_error("{}: {}{} is missing, which means {}: {}", path_, prefix_, key, shown(meaning), why);
-}
-
 void ConfigReader::refuse_type(const std::string& key, const char* needed) const {
     throw damaged_error("{}: {}{} = {} is not {}", path_, prefix_, key, shown_value(key), needed);
 }

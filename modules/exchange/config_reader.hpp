@@ -33,8 +33,6 @@ class ConfigReader {
     // Usage error where the key is not missing and not this value: what it asks for is not computed here.
     void require(const std::string& key, const Json& computed, const std::string& why);
     [[noreturn]] void refuse(const std::string& key, const std::string& why) const;
-    // For a key whose default is not computed here.
-    [[noreturn]] void refuse_missing(const std::string& key, const Json& meaning, const std::string& why) const;
 
     void pass_over(const std::vector<std::string>& keys);  // without effect on what a model computes
     std::vector<std::string> unknown() const;              // never asked for, with prefixes

@@ -1,5 +1,6 @@
-// LlamaForCausalLM and those that differ from it in little: Mistral, Qwen2 (biases of queries, keys and values) and
-// Qwen3 (norms of queries and keys). Rotation pairs column i of a head with column i + half, as attention does here.
+// LlamaForCausalLM and those that differ from it in little: Mistral (a window), Qwen2 (biases of queries, keys and
+// values) and Qwen3 (norms of queries and keys). Rotation pairs column i of a head with column i + half, as attention
+// does here.
 #include <array>
 
 #include "base/error.hpp"
@@ -65,19 +66,12 @@ void read_rope(ConfigReader& reader, ModelDescription& model) {
     reader.require("rope_interleaved", false, "rotation pairs the two halves of a head here");
 }
 
-// A window as long as the context hides nothing, and null is none.
-void refuse_window(ConfigReader& reader, const ModelDescription& model) {
+// Null is none, and so is one as long as the context, which hides nothing.
+std::int64_t read_window(ConfigReader& reader, const ModelDescription& model) {
     constexpr const char* key = "sliding_window";
     constexpr std::int64_t where_missing = 4096;  // in MistralConfig and Qwen's
-    const bool given = reader.is_given(key);
-    const std::int64_t window = reader.size(key, given ? model.context : where_missing);
-    if (window >= model.context) return;
-    const std::string why = fmt::format(
-        "attention here sees the whole context, and max_position_embeddings is {}; up to {} tokens both are "
-        "the same, so set max_position_embeddings to that in a copy",
-        model.context, window);
-    if (given) reader.refuse(key, why);
-    reader.refuse_missing(key, where_missing, why);
+    const std::int64_t window = reader.size(key, reader.is_given(key) ? model.context : where_missing);
+    return window < model.context ? window : 0;
 }
 
 ModelDescription read_common(ConfigReader& reader) {
@@ -112,30 +106,41 @@ ModelDescription read_llama(ConfigReader& reader) {
 ModelDescription read_mistral(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
     model.kv_heads = reader.size("num_key_value_heads");
-    refuse_window(reader, model);
-    reader.pass_over({"layer_types"});  // says which layers have the window
+    model.windows = {read_window(reader, model)};
+    reader.pass_over({"layer_types"});  // all layers have the window
     return model;
 }
 
-// Qwen's window is that of some layers, and off unless asked for.
-void refuse_qwen_window(ConfigReader& reader, const ModelDescription& model) {
+// Qwen's window is off unless asked for, and that of the layers that layer_types says, or of those from
+// max_window_layers on.
+void read_qwen_window(ConfigReader& reader, ModelDescription& model) {
+    constexpr double where_missing = 28;  // in Qwen's configurations
     const bool used = reader.flag("use_sliding_window", false);
-    if (used) refuse_window(reader, model);
+    const std::int64_t window = used ? read_window(reader, model) : 0;
+    const double first = reader.number("max_window_layers", where_missing);
+    model.windows.clear();
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+        model.windows.push_back(static_cast<double>(layer) < first ? 0 : window);
     if (const Json* layers = reader.value("layer_types")) {
-        if (!layers->is_array()) reader.refuse("layer_types", "it is a list of words, one for each layer");
-        for (const Json& layer : *layers)
-            if (!used && layer != "full_attention")
-                reader.refuse("layer_types", "attention here sees the whole context");
+        if (!layers->is_array() || static_cast<std::int64_t>(layers->size()) != model.layers)
+            reader.refuse("layer_types", "it is a list of words, one for each layer");
+        for (std::size_t layer = 0; layer < layers->size(); ++layer) {
+            const Json& type = layers->at(layer);
+            if (type != "full_attention" && !(used && type == "sliding_attention"))
+                reader.refuse("layer_types", used ? "its words are full_attention and sliding_attention"
+                                                  : "without use_sliding_window attention sees the whole context");
+            model.windows[layer] = type == "full_attention" ? 0 : window;
+        }
     }
     reader.require("use_mrope", false, "a token has one position here");
-    reader.pass_over({"sliding_window", "max_window_layers"});
+    reader.pass_over({"sliding_window"});
 }
 
 ModelDescription read_qwen2(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
     model.kv_heads = reader.size("num_key_value_heads");
     model.bias = Bias::qkv;
-    refuse_qwen_window(reader, model);
+    read_qwen_window(reader, model);
     return model;
 }
 
@@ -145,7 +150,7 @@ ModelDescription read_qwen3(ConfigReader& reader) {
     model.head_width = reader.size("head_dim", 128);
     model.qk_norm = true;
     reader.require("attention_bias", false, "with norms of queries and keys there are no biases here");
-    refuse_qwen_window(reader, model);
+    read_qwen_window(reader, model);
     return model;
 }
 
@@ -185,9 +190,24 @@ Json write_llama(const ModelDescription& model) {
     return config;
 }
 
-Json write_qwen(const ModelDescription& model) {
+Json write_mistral(const ModelDescription& model) {
     Json config = write_common(model);
-    config["use_sliding_window"] = false;
+    config["sliding_window"] = model.window(0) > 0 ? Json(model.window(0)) : Json();
+    return config;
+}
+
+Json write_qwen(const ModelDescription& model) {
+    Json config = write_common(model), types = Json::array();
+    std::int64_t first = model.layers;  // that has a window
+    for (std::int64_t layer = model.layers - 1; layer >= 0; --layer)
+        if (model.window(layer) > 0) first = layer;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+        types.push_back(model.window(layer) > 0 ? "sliding_attention" : "full_attention");
+    config["use_sliding_window"] = first < model.layers;
+    if (first == model.layers) return config;
+    config["sliding_window"] = model.window(first);
+    config["max_window_layers"] = first;
+    config["layer_types"] = std::move(types);
     return config;
 }
 
@@ -202,9 +222,9 @@ Json write_qwen3(const ModelDescription& model) {
 Architecture llama_architecture() {
     return {"LlamaForCausalLM", "llama", "model.", names, constants, read_llama, write_llama};
 }
-// What it computes without its window, Llama computes too, so models are not written as this one.
+// What it computes without its window, Llama computes too, so only models with one are written as this.
 Architecture mistral_architecture() {
-    return {"MistralForCausalLM", "mistral", "model.", names, constants, read_mistral, nullptr};
+    return {"MistralForCausalLM", "mistral", "model.", names, constants, read_mistral, write_mistral};
 }
 Architecture qwen2_architecture() {
     return {"Qwen2ForCausalLM", "qwen2", "model.", names, constants, read_qwen2, write_qwen};

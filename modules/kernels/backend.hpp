@@ -16,6 +16,7 @@
 // before them. All tensors are memory of device().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,11 +35,21 @@ enum class RotaryPairs { interleaved, halves };  // (2i, 2i+1) as in TTT; (i, i 
 struct AttentionShape {
     std::int64_t batch, query_length, key_length, heads, key_heads, head_width;
     // The first query's position, counted from the first key. Query i sees keys j <= i + query_position; the last query
-    // sees all of them.
+    // sees all of them, but for the window.
     std::int64_t query_position = 0;
+    // Sliding window (Beltagy et al. 2020, arXiv:2004.05150): query i sees only keys j > i + query_position - window.
+    // 0: no window. Every query must see a key.
+    std::int64_t window = 0;
+    // Scores s become cap · tanh(s / cap) (Gemma 2, arXiv:2408.00118, section 2). 0: no cap.
+    float score_cap = 0;
+
+    std::int64_t first_seen(std::int64_t query) const {  // key
+        return window > 0 ? std::max<std::int64_t>(query + query_position - window + 1, 0) : 0;
+    }
     bool valid() const {
         return key_heads > 0 && heads % key_heads == 0 && head_width > 0 && query_position >= 0 &&
-               query_position + query_length >= key_length;
+               query_position + query_length >= key_length && window >= 0 && score_cap >= 0 &&
+               first_seen(query_length - 1) < key_length;
     }
 };
 
@@ -70,8 +81,16 @@ struct TttState {
 
 // What takes the place of logits x: scale · d(loss + z_loss · log² Z)/dx with Z = Σ exp(x), of each row (Chowdhery et
 // al. 2022, arXiv:2204.02311, section 5). With scale 0 they stay as they are.
+// With a cap (of cap_logits) it is multiplied by d capped / d uncapped.
 struct LossGradient {
     float scale = 0, z_loss = 0;
+    float inverse_cap = 0;  // 0: none
+
+    // Of a capped logit x.
+    constexpr float slope(float x) const {
+        const float share = x * inverse_cap;
+        return inverse_cap == 0 ? 1.0f : 1.0f - share * share;
+    }
 };
 
 // The slots of an update decision, fp64 [places].

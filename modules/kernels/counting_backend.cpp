@@ -233,6 +233,9 @@ void CountingBackend::ttt_decode(Tensor, const TttState&, Tensor q, Tensor, Tens
     operations_.push_back(ttt_work(shape, q.type(), false));
 }
 
+void CountingBackend::cap_logits(Tensor logits, float) {
+    moves(Kind::cross_entropy, logits.type(), {logits, logits});
+}
 void CountingBackend::cross_entropy(Tensor, Tensor logits, Tensor, const LossGradient&, Tensor) {
     moves(Kind::cross_entropy, logits.type(), {logits, logits});
 }

@@ -37,6 +37,20 @@ Operation product_work(OperationKind kind, Type type, std::int64_t rows, std::in
     return work;
 }
 
+namespace {
+
+// Pairs of keys and queries at positions from `first` on: each query's keys are as many as its position, of `keys` at
+// most. Positions below 0 have none.
+double rising_pairs(double first, double queries, double keys) {
+    const auto below = [keys](double position) {
+        const double rising = std::clamp(position, 0.0, keys);
+        return rising * rising / 2 + keys * std::max(position - keys, 0.0);
+    };
+    return below(first + queries) - below(first);
+}
+
+}  // namespace
+
 Operation attention_work(const AttentionShape& shape, Type type, bool backward) {
     Operation work;
     work.kind = backward ? OperationKind::attention_backward : OperationKind::attention_forward;
@@ -44,13 +58,13 @@ Operation attention_work(const AttentionShape& shape, Type type, bool backward) 
     const auto queries = static_cast<double>(shape.query_length), keys = static_cast<double>(shape.key_length);
     const auto width = static_cast<double>(shape.head_width);
     work.batch = static_cast<double>(shape.batch * shape.heads);
-    // The first queries see a key more from one to the next, the others all keys: two products over what is seen.
-    const double before = std::min(keys, static_cast<double>(shape.query_position));
-    const double rising = keys - before;
-    const double pairs = queries * keys - rising * rising / 2;
+    // Two products over what is seen; what a window hides is what the queries that far behind see.
+    const auto position = static_cast<double>(shape.query_position);
+    double pairs = rising_pairs(position, queries, keys);
+    if (shape.window > 0) pairs -= rising_pairs(position - static_cast<double>(shape.window), queries, keys);
     work.flop = 4 * work.batch * width * pairs;
     const double query_rows = queries * static_cast<double>(shape.batch * shape.heads) * width;
-    const double key_rows = keys * static_cast<double>(shape.batch * shape.key_heads) * width;
+    const double key_rows = static_cast<double>(shape.key_length - shape.first_seen(0)) * static_cast<double>(shape.batch * shape.key_heads) * width;
     work.bytes = static_cast<double>(type_bytes(type)) * 2 * (query_rows + key_rows);
     if (backward) {
         work.flop *= 2;

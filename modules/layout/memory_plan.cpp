@@ -33,7 +33,7 @@ struct StageBytes {
     std::size_t activations = 0, workspace = 0, tables = 0;
 };
 
-// A chunk's stages as planned with few of its blocks: each period of mixers adds as much as the one before. Not so
+// A chunk's stages as planned with few of its blocks: each period of mixers and windows adds as much as the one before. Not so
 // where some parameters are frozen.
 StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescription& model, Type type,
                           const model::Part& part, model::StageOptions options) {
@@ -46,7 +46,7 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
         return StageBytes{stage.activation_bytes(), stage.workspace_bytes(), stage.table_bytes()};
     };
     const std::int64_t blocks = options.range.last_block - options.range.first_block;
-    const auto period = static_cast<std::int64_t>(model.mixers.size());
+    const std::int64_t period = model.period();
     if (!model.frozen.empty() || blocks < 2 * period) return with_blocks(blocks);
     const StageBytes one = with_blocks(period), two = with_blocks(2 * period);
     const std::int64_t rest = blocks % period;

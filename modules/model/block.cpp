@@ -249,9 +249,9 @@ bool Block::trains() const {
            trained_.mlp_norm || trained_.mlp;
 }
 
-Block::State Block::plan_state(Arena& arena, std::int64_t context) const {
+Block::State Block::plan_state(Arena& arena, std::int64_t context, std::int64_t tokens) const {
     State state;
-    state.mixer = mixer_->plan_state(arena, context);
+    state.mixer = mixer_->plan_state(arena, context, tokens);
     if (convolution_) state.history = arena.allocate(type_, {1, convolution_->kernel() - 1, width_});
     return state;
 }

@@ -50,7 +50,7 @@ class Block {
     void backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
                   const PassShape& shape, bool to_below = true);
 
-    State plan_state(Arena& arena, std::int64_t context) const;
+    State plan_state(Arena& arena, std::int64_t context, std::int64_t tokens) const;
     void plan_decoding(Arena& arena, std::int64_t tokens) const;  // temporaries of decode
     void start_sequence(Backend& backend, State& state) const;
     void decode(Backend& backend, Arena& workspace, Tensor h, State& state, std::int64_t position);  // updates h

@@ -1,5 +1,7 @@
 #include "model/count.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
@@ -103,9 +105,10 @@ bool any_trained(const std::vector<ParameterDescription>& parameters) {
     return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.trained; });
 }
 
-// Identifies equal blocks: mixer, names within the block and shapes, what is trained, whether something below is.
+// Identifies equal blocks: mixer, window, names within the block and shapes, what is trained, whether something below
+// is.
 std::string signature(const config::ModelDescription& model, std::int64_t number, bool below) {
-    std::string text = model.mixer(number) + (below ? "+" : "-");
+    std::string text = fmt::format("{} {} {}", model.mixer(number), model.window(number), below ? "+" : "-");
     const std::size_t prefix = block_prefix(number).size();
     for (const auto& parameter : describe_parameters(model, {number, number + 1, false, false}))
         text += parameter.name.substr(prefix) + shape_text(parameter.shape) + (parameter.trained ? "+" : "-");

@@ -29,15 +29,19 @@ Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::Model
     start_sequence();
 }
 
+std::int64_t Decoder::most_tokens() const {
+    return std::min(piece, context_);
+}
+
 void Decoder::plan_states(Arena& arena) {
     states_.clear();
-    for (const Block& block : blocks_) states_.push_back(block.plan_state(arena, context_));
+    for (const Block& block : blocks_) states_.push_back(block.plan_state(arena, context_, most_tokens()));
     logits_ = arena.allocate(Type::fp32, {1, model_.vocabulary});
 }
 
 // Mirrors the allocations of feed_piece.
 void Decoder::plan_workspace(Arena& arena) const {
-    const std::int64_t count = std::min(piece, context_);
+    const std::int64_t count = most_tokens();
     arena.allocate(Type::int32, {count});
     arena.allocate(type_, {count, model_.width});
     for (const Block& block : blocks_) block.plan_decoding(arena, count);
@@ -79,6 +83,7 @@ void Decoder::feed_piece(const std::int32_t* tokens, std::int64_t count) {
     statistics.plan(workspace_, 1, true);
     final_norm_.forward(backend_, normed, statistics, last);
     backend_.product(logits_, normed, Transpose::no, head_, Transpose::yes, Accumulate::no);
+    if (model_.logit_cap > 0) backend_.cap_logits(logits_, static_cast<float>(model_.logit_cap));
     position_ += count;
     workspace_.release(mark);
 }

@@ -22,6 +22,7 @@ class Decoder {
     std::int64_t position() const { return position_; }
 
   private:
+    std::int64_t most_tokens() const;  // fed at once
     void plan_states(Arena& arena);
     void plan_workspace(Arena& arena) const;
     void feed_piece(const std::int32_t* tokens, std::int64_t count);

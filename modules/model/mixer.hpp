@@ -74,8 +74,9 @@ class Mixer {
     virtual void backward(Backend& backend, Arena& workspace, InputGradient& dx, Tensor dy, MixerSaved& saved,
                           MixerCarry* carry, Tensor x, const PassShape& shape) = 0;
 
-    // Decoding of one sequence: x [n, d] are the n tokens from `position` on.
-    virtual std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context) const = 0;
+    // Decoding of one sequence of up to `context` tokens: x [n, d] are the n tokens from `position` on, `tokens` at
+    // most.
+    virtual std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context, std::int64_t tokens) const = 0;
     virtual void plan_decoding(Arena& arena, std::int64_t tokens) const = 0;  // temporaries of decode
     virtual void start_sequence(Backend& backend, MixerState& state) const = 0;
     virtual void decode(Backend& backend, Arena& workspace, Tensor y, MixerState& state, Tensor x,

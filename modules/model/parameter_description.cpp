@@ -57,7 +57,7 @@ StageRange whole_model(const config::ModelDescription& model) {
 }
 
 bool blocks_are_alike(const config::ModelDescription& model) {
-    return model.frozen.empty() && !model.is_hybrid();
+    return model.frozen.empty() && model.period() == 1;
 }
 
 std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model,

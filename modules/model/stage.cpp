@@ -180,7 +180,9 @@ void Stage::forward(int slot, Tensor ids) {
 }
 
 void Stage::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
-    const kernels::LossGradient gradient{gradient_scale, options_.z_loss};
+    const auto cap = static_cast<float>(model_.logit_cap);
+    const kernels::LossGradient gradient{gradient_scale, options_.z_loss, cap > 0 ? 1 / cap : 0};
+    if (cap > 0) backend_.cap_logits(logits, cap);
     if (group_.alone()) {
         backend_.cross_entropy(losses, logits, targets, gradient, options_.loss_scale);
         return;
@@ -276,6 +278,7 @@ void Stage::logits(int slot, Tensor logits) {
     LOCKSTEP_ASSERT(options_.range.head && group_.alone());
     backend_.product(logits, slots_[static_cast<std::size_t>(slot)].normed, Transpose::no, head_, Transpose::yes,
                      Accumulate::no);
+    if (model_.logit_cap > 0) backend_.cap_logits(logits, static_cast<float>(model_.logit_cap));
 }
 
 }  // namespace lockstep::model

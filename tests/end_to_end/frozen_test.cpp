@@ -60,6 +60,7 @@ void run_all(int ranks) {
             GridCase alone;
             alone.mixer = one.mixer;
             alone.own_heads = one.own_heads;
+            alone.bounded = one.bounded;
             if (references.insert(expected).second)
                 check_exit(train(place.path(), expected, alone, freezing(lists[list])), 0);
             check_exit(train(place.path(), name, one, freezing(lists[list])), 0);

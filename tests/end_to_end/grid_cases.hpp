@@ -21,9 +21,10 @@ struct GridCase {
     std::string recompute = "none";
     bool sequence = false;
     bool own_heads = false;  // of attention: wider than the model's width over their number, with norms
+    bool bounded = false;    // windows of every second block, caps of scores and logits
 
     std::string mixers() const { return mixer == "hybrid" ? "'[\"ttt-linear\",\"ttt-linear\",\"attention\"]'" : mixer; }
-    std::string kind() const { return mixer + (own_heads ? "-heads" : ""); }
+    std::string kind() const { return mixer + (own_heads ? "-heads" : "") + (bounded ? "-bounded" : ""); }
     int ranks() const { return data * tensor * pipeline * context; }
     std::string name() const {
         return kind() + "-d" + std::to_string(data) + "-t" + std::to_string(tensor) + "-p" + std::to_string(pipeline) +
@@ -47,7 +48,8 @@ struct GridCase {
                set("pipeline", std::to_string(pipeline)) + set("context", std::to_string(context)) +
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
                set("recompute", recompute) + set("sequence", sequence ? "true" : "false") +
-               (own_heads ? " --set model.head_width=12 --set model.qk_norm=true" : "");
+               (own_heads ? " --set model.head_width=12 --set model.qk_norm=true" : "") +
+               (bounded ? " --set model.window=[11,0] --set model.score_cap=2.0 --set model.logit_cap=4.0" : "");
     }
     bool possible() const {
         const int share = grid_batch / data;
@@ -119,21 +121,40 @@ inline std::vector<GridCase> covering_grid_cases() {
 
 // The covering set is of large grids; these are small ones, with one axis or two.
 inline std::vector<GridCase> few_ranks_grid_cases() {
-    return {
-        {"attention", 1, 2, 1, 1, 0, 1, "none", false},       {"attention", 1, 1, 2, 1, 0, 2, "none", false},
-        {"attention", 2, 1, 1, 1, 1, 1, "none", false},       {"ttt-linear", 1, 2, 1, 1, 0, 1, "none", true},
-        {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false},      {"ttt-mlp", 1, 1, 1, 2, 1, 1, "full", false},
-        {"ttt-mlp", 1, 2, 1, 1, 0, 1, "selective", false},    {"ttt-mlp", 1, 1, 2, 1, 0, 1, "none", false},
-        {"attention", 3, 1, 1, 1, 1, 1, "none", false},       {"ttt-linear", 1, 1, 3, 1, 0, 1, "none", false},
-        {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},      {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
-        {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false},      {"attention", 1, 2, 1, 1, 0, 1, "cheap", true, true},
-        {"attention", 1, 1, 2, 1, 0, 1, "full", false, true}, {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
-        {"attention", 2, 2, 1, 1, 1, 1, "none", false, true}, {"attention", 1, 2, 2, 1, 0, 1, "selective", false, true},
-        {"hybrid", 1, 1, 2, 1, 0, 1, "none", false},          {"hybrid", 1, 2, 1, 1, 0, 1, "cheap", true},
-        {"hybrid", 2, 1, 2, 1, 1, 1, "full", false},          {"hybrid", 1, 1, 3, 1, 0, 1, "selective", false},
-        {"attention", 1, 1, 1, 2, 0, 1, "none", false},       {"attention", 1, 1, 1, 4, 0, 1, "full", false},
-        {"attention", 1, 1, 1, 8, 0, 1, "none", false},       {"attention", 1, 2, 1, 2, 0, 1, "cheap", true, true},
-        {"hybrid", 1, 1, 1, 2, 0, 1, "full", false},          {"hybrid", 1, 1, 1, 4, 0, 1, "none", false}};
+    return {{"attention", 1, 2, 1, 1, 0, 1, "none", false},
+            {"attention", 1, 1, 2, 1, 0, 2, "none", false},
+            {"attention", 2, 1, 1, 1, 1, 1, "none", false},
+            {"ttt-linear", 1, 2, 1, 1, 0, 1, "none", true},
+            {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false},
+            {"ttt-mlp", 1, 1, 1, 2, 1, 1, "full", false},
+            {"ttt-mlp", 1, 2, 1, 1, 0, 1, "selective", false},
+            {"ttt-mlp", 1, 1, 2, 1, 0, 1, "none", false},
+            {"attention", 3, 1, 1, 1, 1, 1, "none", false},
+            {"ttt-linear", 1, 1, 3, 1, 0, 1, "none", false},
+            {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},
+            {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
+            {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false},
+            {"attention", 1, 2, 1, 1, 0, 1, "cheap", true, true},
+            {"attention", 1, 1, 2, 1, 0, 1, "full", false, true},
+            {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
+            {"attention", 2, 2, 1, 1, 1, 1, "none", false, true},
+            {"attention", 1, 2, 2, 1, 0, 1, "selective", false, true},
+            {"hybrid", 1, 1, 2, 1, 0, 1, "none", false},
+            {"hybrid", 1, 2, 1, 1, 0, 1, "cheap", true},
+            {"hybrid", 2, 1, 2, 1, 1, 1, "full", false},
+            {"hybrid", 1, 1, 3, 1, 0, 1, "selective", false},
+            {"attention", 1, 1, 1, 2, 0, 1, "none", false},
+            {"attention", 1, 1, 1, 4, 0, 1, "full", false},
+            {"attention", 1, 1, 1, 8, 0, 1, "none", false},
+            {"attention", 1, 2, 1, 2, 0, 1, "cheap", true, true},
+            {"hybrid", 1, 1, 1, 2, 0, 1, "full", false},
+            {"hybrid", 1, 1, 1, 4, 0, 1, "none", false},
+            {"attention", 1, 2, 1, 1, 0, 1, "none", false, false, true},
+            {"attention", 1, 1, 2, 1, 0, 1, "full", false, false, true},
+            {"attention", 1, 1, 1, 2, 0, 1, "none", false, true, true},
+            {"attention", 2, 1, 1, 2, 1, 1, "full", false, false, true},
+            {"attention", 1, 1, 1, 4, 0, 1, "cheap", false, false, true},
+            {"hybrid", 1, 2, 1, 2, 0, 1, "none", true, false, true}};
 }
 
 // LOCKSTEP_GRIDS=all: the full product.

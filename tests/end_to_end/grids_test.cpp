@@ -92,6 +92,7 @@ void run_all(int ranks) {
         GridCase alone;
         alone.mixer = one.mixer;
         alone.own_heads = one.own_heads;
+        alone.bounded = one.bounded;
         if (references.insert(expected).second) train_whole(place.path(), expected, alone);
         train_whole(place.path(), one.name(), one);
         const double worst = largest_difference(numbers_of(place.path(), "loss", expected),

@@ -90,7 +90,7 @@ class EmaMixer final : public model::Mixer {
         workspace.release(mark);
     }
 
-    std::unique_ptr<model::MixerState> plan_state(Arena& arena, std::int64_t) const override {
+    std::unique_ptr<model::MixerState> plan_state(Arena& arena, std::int64_t, std::int64_t) const override {
         auto state = std::make_unique<EmaState>();
         state->average = arena.allocate(Type::fp32, {1, heads_ * head_width_});
         return state;

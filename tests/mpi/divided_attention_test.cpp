@@ -27,22 +27,39 @@ Communicator* ranks = nullptr;
 
 struct Case {
     std::int64_t batch, stretch, heads, key_heads, width;  // stretch: tokens of a rank
+    std::int64_t window = 0;
+    float score_cap = 0;
 
     reference::AttentionShape reference() const {
         const auto u = [](std::int64_t size) { return static_cast<std::size_t>(size); };
         const std::size_t length = u(stretch) * u(ranks->size());
-        return {u(batch), length, length, u(heads), u(key_heads), u(width)};
+        return {u(batch), length, length, u(heads), u(key_heads), u(width), 0, u(window), score_cap};
     }
     std::int64_t rows() const { return batch * stretch; }
     std::string text(Type type) const {
-        return fmt::format("rank {} of {}: {} B {} L {} H {} G {} f {}", ranks->rank(), ranks->size(), type_name(type),
-                           batch, stretch, heads, key_heads, width);
+        return fmt::format("rank {} of {}: {} B {} L {} H {} G {} f {} window {}", ranks->rank(), ranks->size(),
+                           type_name(type), batch, stretch, heads, key_heads, width, window);
     }
 };
 
-// An odd and an even length, a single token, groups of heads.
-const std::vector<Case> cases = {{1, 8, 2, 2, 4}, {2, 9, 4, 2, 16}, {1, 33, 2, 1, 64},
-                                 {3, 5, 3, 1, 5}, {1, 1, 1, 1, 8},  {2, 2, 2, 2, 3}};
+// Odd and even lengths, a single token, groups of heads.
+const std::vector<Case> cases = {{1, 8, 2, 2, 4},
+                                 {2, 9, 4, 2, 16},
+                                 {1, 33, 2, 1, 64},
+                                 {3, 5, 3, 1, 5},
+                                 {1, 1, 1, 1, 8},
+                                 {2, 2, 2, 2, 3},
+                                 // Windows of one token, within a stretch, of one, over several, and over all.
+                                 {2, 9, 2, 1, 8, 1},
+                                 {2, 9, 4, 2, 16, 4},
+                                 {1, 8, 2, 2, 4, 8, 0.5f},
+                                 {3, 8, 2, 1, 5, 9},
+                                 {2, 5, 2, 2, 8, 13},
+                                 {1, 33, 2, 1, 64, 50, 2.0f},
+                                 {2, 1, 1, 1, 8, 2},
+                                 {2, 4, 2, 1, 3, 11},
+                                 {1, 6, 1, 1, 8, 1000},
+                                 {2, 6, 2, 2, 4, 0, 1.0f}};
 
 class OnDevice {
   public:
@@ -131,7 +148,8 @@ struct Divided {
           dv(type, {c.rows(), c.key_heads * c.width}) {
         const std::int64_t query_width = c.heads * c.width, key_width = c.key_heads * c.width;
         const model::ContextChain chain(*ranks, nullptr, -1);
-        const model::DividedAttention attention(chain, type, {c.heads, c.key_heads, c.width, true}, 0);
+        const model::DividedAttention attention(chain, type,
+                                                {c.heads, c.key_heads, c.width, true, c.window, c.score_cap}, 0);
         const model::PassShape shape{c.batch, c.stretch};
         // Each direction in the memory planned for it.
         const auto in_planned_memory = [&](model::Direction direction, auto&& pass) {

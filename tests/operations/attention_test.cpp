@@ -10,17 +10,20 @@ namespace {
 struct Case {
     std::int64_t batch, query_length, key_length, heads, key_heads, width;
     std::int64_t query_position = key_length - query_length;  // the last queries of the keys' sequence
+    std::int64_t window = 0;
+    float score_cap = 0;
 
     kernels::AttentionShape shape() const {
-        return {batch, query_length, key_length, heads, key_heads, width, query_position};
+        return {batch, query_length, key_length, heads, key_heads, width, query_position, window, score_cap};
     }
     reference::AttentionShape reference() const {
         const auto u = [](std::int64_t size) { return static_cast<std::size_t>(size); };
-        return {u(batch), u(query_length), u(key_length), u(heads), u(key_heads), u(width), u(query_position)};
+        return {u(batch), u(query_length),   u(key_length), u(heads), u(key_heads),
+                u(width), u(query_position), u(window),     score_cap};
     }
     std::string text(Type type) const {
-        return fmt::format("{} B {} Lq {} Lk {} H {} G {} f {} at {}", type_name(type), batch, query_length, key_length,
-                           heads, key_heads, width, query_position);
+        return fmt::format("{} B {} Lq {} Lk {} H {} G {} f {} at {} window {} cap {}", type_name(type), batch,
+                           query_length, key_length, heads, key_heads, width, query_position, window, score_cap);
     }
     Shape queries() const { return {batch * query_length, heads * width}; }
     Shape keys() const { return {batch * key_length, key_heads * width}; }
@@ -48,6 +51,26 @@ const std::vector<Case> stretches = {
     {1, 70, 66, 2, 1, 64, 30},   {1, 129, 40, 1, 1, 8, 7},    {1, 40, 129, 2, 1, 64, 100}, {2, 5, 130, 2, 2, 5, 127},
     {1, 131, 97, 3, 1, 96, 96},  {1, 1, 65, 1, 1, 64, 65},    {1, 66, 34, 1, 1, 256, 17},  {1, 100, 1, 2, 1, 64, 0},
     {1, 140, 131, 1, 1, 128, 60}};
+
+// Windows of one key, within a tile, of a tile, over several, and longer than the sequence, for the kernels of all
+// widths.
+const std::vector<Case> windows = {
+    {1, 33, 33, 2, 1, 64, 0, 1},    {2, 65, 65, 4, 2, 64, 0, 17},    {1, 140, 140, 1, 1, 64, 0, 33},
+    {1, 131, 131, 2, 1, 96, 0, 32}, {1, 133, 133, 1, 1, 128, 0, 64}, {1, 70, 70, 3, 1, 40, 0, 9},
+    {1, 66, 66, 1, 1, 24, 0, 31},   {1, 40, 40, 2, 1, 112, 0, 8},    {1, 70, 70, 1, 1, 256, 0, 20},
+    {2, 40, 40, 2, 1, 5, 0, 3},     {1, 40, 40, 1, 1, 163, 0, 12},   {1, 50, 50, 2, 2, 64, 0, 1000},
+    {1, 200, 200, 1, 1, 64, 0, 65}, {1, 1, 90, 4, 2, 64, 89, 16},    {1, 3, 70, 2, 1, 5, 67, 10}};
+// Queries behind the keys, of which they see the last ones; keys that no query sees.
+const std::vector<Case> windowed_stretches = {{2, 33, 33, 4, 2, 64, 33, 34},   {1, 20, 40, 2, 1, 128, 60, 50},
+                                              {1, 30, 150, 2, 1, 64, 120, 20}, {1, 9, 200, 1, 1, 8, 191, 4},
+                                              {1, 16, 33, 2, 1, 96, 33, 40},   {1, 16, 150, 1, 1, 256, 140, 30},
+                                              {1, 70, 66, 2, 1, 64, 30, 50},   {1, 16, 300, 2, 1, 64, 284, 20},
+                                              {1, 16, 200, 1, 1, 96, 184, 20}, {1, 16, 200, 1, 1, 128, 184, 20}};
+const std::vector<Case> capped = {
+    {2, 33, 33, 4, 2, 64, 0, 0, 2.0f},  {1, 70, 70, 1, 1, 96, 0, 0, 0.5f},    {1, 40, 40, 2, 1, 128, 0, 0, 5.0f},
+    {1, 35, 35, 1, 1, 256, 0, 0, 1.0f}, {1, 66, 66, 2, 1, 24, 0, 20, 1.5f},   {2, 20, 20, 2, 1, 5, 0, 0, 1.0f},
+    {1, 33, 33, 1, 1, 163, 0, 7, 1.0f}, {1, 131, 131, 2, 2, 64, 0, 40, 1.0f}, {1, 17, 33, 2, 2, 128, 50, 60, 50.0f},
+    {1, 34, 34, 1, 1, 112, 0, 0, 1.0f}, {1, 1, 65, 3, 3, 96, 64, 0, 1.0f}};
 
 struct Inputs {
     Values q, k, v, dy;
@@ -124,7 +147,7 @@ void check_backward(Type type, const Case& c) {
     const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
     const std::size_t terms = c.terms() * static_cast<std::size_t>(c.heads);
     check_close(run.dv.values(), expected.dv, type, terms, c.text(type) + " dv");
-    if (c.key_length > 1) {
+    if (c.key_length > 1 && c.window != 1) {
         check_close(run.dq.values(), expected.dq, type, terms, c.text(type) + " dq");
         check_close(run.dk.values(), expected.dk, type, terms, c.text(type) + " dk");
     } else {  // a single key has weight 1 whatever the scores: only the rounding of dy·(v - y) is left
@@ -140,6 +163,9 @@ BOOST_AUTO_TEST_CASE(forward_agrees_with_the_reference) {
         for (const auto& c : square) check_forward(type, c);
         for (const auto& c : decoding) check_forward(type, c);
         for (const auto& c : stretches) check_forward(type, c);
+        for (const auto& c : windows) check_forward(type, c);
+        for (const auto& c : windowed_stretches) check_forward(type, c);
+        for (const auto& c : capped) check_forward(type, c);
     });
 }
 
@@ -147,6 +173,9 @@ BOOST_AUTO_TEST_CASE(backward_agrees_with_the_reference) {
     for_each_type([](Type type) {
         for (const auto& c : square) check_backward(type, c);
         for (const auto& c : stretches) check_backward(type, c);
+        for (const auto& c : windows) check_backward(type, c);
+        for (const auto& c : windowed_stretches) check_backward(type, c);
+        for (const auto& c : capped) check_backward(type, c);
     });
 }
 
@@ -263,7 +292,8 @@ BOOST_AUTO_TEST_CASE(no_order_of_threads_changes_what_is_joined) {
 BOOST_AUTO_TEST_CASE(no_order_of_threads_changes_a_bit) {
     for_each_type([](Type type) {
         for (const Case& c : {Case{1, 67, 67, 2, 1, 64}, Case{2, 35, 35, 2, 2, 5}, Case{1, 37, 37, 1, 1, 96},
-                              Case{1, 66, 66, 1, 1, 128}}) {
+                              Case{1, 66, 66, 1, 1, 128}, Case{1, 67, 67, 2, 1, 64, 0, 20, 2.0f},
+                              Case{1, 16, 150, 1, 1, 64, 134, 20}}) {
             const Inputs in = inputs_of(type, c);
             for_each_order([&] {
                 const Forward forward(type, c, in);
@@ -276,22 +306,24 @@ BOOST_AUTO_TEST_CASE(no_order_of_threads_changes_a_bit) {
 }
 
 BOOST_AUTO_TEST_CASE(tensors_that_are_not_aligned_give_the_same) {
-    const Case c{1, 40, 40, 2, 1, 64};
     for_each_type([&](Type type) {
-        const Inputs in = inputs_of(type, c);
-        const Shifted q(type, c.queries(), in.q), k(type, c.keys(), in.k), v(type, c.keys(), in.v),
-            dy(type, c.queries(), in.dy), y(type, c.queries(), in.q), dq(type, c.queries(), in.q),
-            dk(type, c.keys(), in.k), dv(type, c.keys(), in.v);
-        const OnDevice sums(Type::fp32, c.sums());
-        backend().attention_forward(y, sums, q, k, v, c.shape());
-        backend().attention_backward(dq, dk, dv, dy, q, k, v, y, sums, c.shape());
-        const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
-        check_close(y.values(), reference::attention_forward(in.q, in.k, in.v, c.reference()).y, type, c.terms(), "y");
-        check_close(dq.values(), expected.dq, type, 2 * c.terms(), "dq");
-        check_close(dk.values(), expected.dk, type, 2 * c.terms(), "dk");
-        check_close(dv.values(), expected.dv, type, 2 * c.terms(), "dv");
-        BOOST_TEST(y.before() == 0);
-        BOOST_TEST(dk.before() == 0);
+        for (const Case& c : {Case{1, 40, 40, 2, 1, 64}, Case{1, 40, 40, 2, 1, 64, 0, 9, 2.0f}}) {
+            const Inputs in = inputs_of(type, c);
+            const Shifted q(type, c.queries(), in.q), k(type, c.keys(), in.k), v(type, c.keys(), in.v),
+                dy(type, c.queries(), in.dy), y(type, c.queries(), in.q), dq(type, c.queries(), in.q),
+                dk(type, c.keys(), in.k), dv(type, c.keys(), in.v);
+            const OnDevice sums(Type::fp32, c.sums());
+            backend().attention_forward(y, sums, q, k, v, c.shape());
+            backend().attention_backward(dq, dk, dv, dy, q, k, v, y, sums, c.shape());
+            const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
+            check_close(y.values(), reference::attention_forward(in.q, in.k, in.v, c.reference()).y, type, c.terms(),
+                        "y");
+            check_close(dq.values(), expected.dq, type, 2 * c.terms(), "dq");
+            check_close(dk.values(), expected.dk, type, 2 * c.terms(), "dk");
+            check_close(dv.values(), expected.dv, type, 2 * c.terms(), "dv");
+            BOOST_TEST(y.before() == 0);
+            BOOST_TEST(dk.before() == 0);
+        }
     });
 }
 
@@ -299,7 +331,8 @@ BOOST_AUTO_TEST_CASE(rows_may_be_columns_of_a_wider_matrix) {
     struct Room {
         std::int64_t before, behind;
     };
-    const std::vector<Case> cases = {{2, 33, 33, 2, 1, 64}, {1, 18, 18, 2, 2, 24}};
+    const std::vector<Case> cases = {
+        {2, 33, 33, 2, 1, 64}, {1, 18, 18, 2, 2, 24}, {2, 33, 33, 2, 1, 64, 0, 10}, {1, 18, 18, 2, 2, 24, 0, 0, 1.0f}};
     for_each_type([&](Type type) {
         for (const Case& c : cases)
             for (const Room& room :
@@ -348,9 +381,10 @@ BOOST_AUTO_TEST_CASE(a_query_of_a_longer_sequence_attends_as_it_does_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(scores_may_rise_and_fall_from_key_to_key) {
-    const Case c{1, 170, 170, 2, 1, 64};
+    const Case plain{1, 170, 170, 2, 1, 64}, windowed{1, 170, 170, 2, 1, 64, 0, 70};
     for_each_type([&](Type type) {
-        for (const bool rising : {true, false}) {
+        for (const auto& [c, rising] :
+             {std::pair(plain, true), std::pair(plain, false), std::pair(windowed, true), std::pair(windowed, false)}) {
             Inputs in = inputs_of(type, c);
             for (std::size_t i = 0; i < in.q.size(); ++i) in.q[i] = static_cast<double>(i / 64 % 5) / 4;
             for (std::size_t i = 0; i < in.k.size(); ++i)
@@ -373,6 +407,26 @@ BOOST_AUTO_TEST_CASE(later_tokens_do_not_change_earlier_ones) {
         const Values a = before.y.values(), b = after.y.values();
         BOOST_TEST(std::equal(a.begin(), a.begin() + 70 * 64, b.begin()));
         BOOST_TEST(!std::equal(a.begin() + 70 * 64, a.begin() + 71 * 64, b.begin() + 70 * 64));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(tokens_behind_a_window_do_not_change_later_ones) {
+    const Case c{1, 200, 200, 1, 1, 64, 0, 40};
+    for_each_type([&](Type type) {
+        Inputs in = inputs_of(type, c);
+        const Forward before(type, c, in);
+        const Backward slopes_before(type, c, in, before);
+        for (std::size_t i = 0; i < 70 * 64; ++i) in.k[i] = in.v[i] = in.q[i] = 30;
+        const Forward after(type, c, in);
+        const Backward slopes_after(type, c, in, after);
+        const Values a = before.y.values(), b = after.y.values();
+        BOOST_TEST(std::equal(a.begin() + 109 * 64, a.end(), b.begin() + 109 * 64));
+        BOOST_TEST(!std::equal(a.begin() + 108 * 64, a.begin() + 109 * 64, b.begin() + 108 * 64));
+        const Values da = slopes_before.dq.values(), db = slopes_after.dq.values();
+        BOOST_TEST(std::equal(da.begin() + 109 * 64, da.end(), db.begin() + 109 * 64));
+        for (const double value : db) BOOST_TEST(std::isfinite(value));
+        const Values ka = slopes_before.dk.values(), kb = slopes_after.dk.values();
+        BOOST_TEST(std::equal(ka.begin() + 109 * 64, ka.end(), kb.begin() + 109 * 64));
     });
 }
 

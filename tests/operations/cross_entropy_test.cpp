@@ -23,12 +23,12 @@ std::vector<int> some_targets(std::size_t rows, int vocabulary) {
 }
 
 // Losses and gradients of [rows, vocabulary] logits of which the first starts `skip` elements past an aligned address;
-// with a loss scale where there are several rows, and a z-loss where `skip` is odd.
+// with a loss scale where there are several rows, a z-loss where `skip` is odd, and a cap where it is 3.
 Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
     const std::string what = fmt::format("[{}, {}] {} skip {}", rows, vocabulary, type_name(type), skip);
     const auto count = static_cast<std::size_t>(rows * vocabulary), terms = static_cast<std::size_t>(vocabulary);
-    const Values scores = random_rounded(type, count, "logits", 3);
-    const float z_loss = skip % 2 == 1 ? 0.03f : 0.0f;
+    Values scores = random_rounded(type, count, "logits", 3);
+    const float z_loss = skip % 2 == 1 ? 0.03f : 0.0f, cap = skip == 3 ? 4.0f : 0.0f;
     const std::vector<int> targets = some_targets(static_cast<std::size_t>(rows), vocabulary);
     Values with_skip(static_cast<std::size_t>(skip), 7.0);
     with_skip.insert(with_skip.end(), scores.begin(), scores.end());
@@ -37,16 +37,24 @@ Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
     OnDevice losses(Type::fp32, {rows}), only_losses(Type::fp32, {rows});
     losses.poison();
     only_losses.poison();
+    if (cap > 0) {
+        backend().cap_logits(logits, cap);
+        for (double& score : scores) score = cap * std::tanh(score / cap);
+        const Values all = memory.values(), capped(all.begin() + skip, all.end());
+        check_close(capped, scores, type, 1, what + " capped");
+        scores = capped;  // rounded
+    }
 
     const auto before = memory.bytes();
-    backend().cross_entropy(only_losses, logits, ids, {0.0f, z_loss}, {});
+    const float inverse_cap = cap > 0 ? 1 / cap : 0;
+    backend().cross_entropy(only_losses, logits, ids, {0.0f, z_loss, inverse_cap}, {});
     BOOST_CHECK_MESSAGE(memory.bytes() == before, what << ": logits changed without a gradient");
     const OnDevice loss_scale(Type::fp64, {1}, {4.0});
     const bool scaled = rows > 1;
-    backend().cross_entropy(losses, logits, ids, {scale, z_loss}, scaled ? loss_scale.tensor() : Tensor());
+    backend().cross_entropy(losses, logits, ids, {scale, z_loss, inverse_cap}, scaled ? loss_scale.tensor() : Tensor());
     BOOST_CHECK_MESSAGE(only_losses.bytes() == losses.bytes(), what << ": the gradient changes the losses");
 
-    const auto expected = reference::cross_entropy(scores, targets, z_loss);
+    const auto expected = reference::cross_entropy(scores, targets, z_loss, cap);
     check_close(losses.values(), expected.losses, Type::fp32, terms, what + " losses");
     const Values after = memory.values();
     BOOST_CHECK(std::equal(after.begin(), after.begin() + skip, with_skip.begin()));
@@ -96,6 +104,21 @@ BOOST_AUTO_TEST_CASE(rows_may_be_padded) {
                 backend().cross_entropy(other_losses, dense, ids, {scale}, {});
                 check_close(losses.values(), other_losses.values(), Type::fp32, terms, "losses");
                 check_close(logits.values(), dense.values(), type, terms, "gradients");
+                BOOST_CHECK(logits.untouched());
+            }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(logits_may_be_capped) {
+    for_each_type([](Type type) {
+        for (const std::int64_t columns : {1, 7, 64, 1009})
+            for (const std::int64_t padding : {0, 1, 15}) {
+                const Values scores = random_rounded(type, 5 * static_cast<std::size_t>(columns), "logits", 30);
+                const Columns logits(type, 5, columns, 0, padding, scores);
+                backend().cap_logits(logits, 30);
+                Values expected = scores;
+                for (double& score : expected) score = 30 * std::tanh(score / 30);
+                check_close(logits.values(), expected, type, 1, fmt::format("{} columns and {}", columns, padding));
                 BOOST_CHECK(logits.untouched());
             }
     });

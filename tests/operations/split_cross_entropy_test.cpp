@@ -92,7 +92,8 @@ Results check(Type type, std::int64_t rows, const Cuts& cuts, std::int64_t skip)
         fmt::format("[{}, {}] in {} {} skip {}", rows, vocabulary, cuts.size() - 1, type_name(type), skip);
     const Values scores = random_rounded(type, count, "logits", 3);
     const std::vector<int> targets = some_targets(u(rows), cuts);
-    const float z_loss = skip % 2 == 1 ? 0.03f : 0.0f;
+    const float z_loss = skip % 2 == 1 ? 0.03f : 0.0f, cap = skip == 3 ? 20.0f : 0.0f;  // beyond all logits
+    const float inverse_cap = cap > 0 ? 1 / cap : 0;
     Ranks ranks(type, scores, cuts, skip);
     ranks.take_maxima(what);
     ranks.take_sums(targets, what);
@@ -100,10 +101,11 @@ Results check(Type type, std::int64_t rows, const Cuts& cuts, std::int64_t skip)
     BOOST_TEST((only_losses.second == scores), what << ": logits changed without a gradient");
     const OnDevice loss_scale(Type::fp64, {1}, {4.0});
     const bool scaled = rows > 1;
-    const auto both = ranks.finish(targets, {scale, z_loss}, scaled ? loss_scale.tensor() : Tensor(), what);
+    const auto both =
+        ranks.finish(targets, {scale, z_loss, inverse_cap}, scaled ? loss_scale.tensor() : Tensor(), what);
     BOOST_TEST((only_losses.first.bytes() == both.first.bytes()), what << ": the gradient changes the losses");
 
-    const auto expected = reference::cross_entropy(scores, targets, z_loss);
+    const auto expected = reference::cross_entropy(scores, targets, z_loss, cap);
     check_close(both.first.values(), expected.losses, Type::fp32, vocabulary, what + " losses");
     // Apart, since the gradients of the targets are larger by far.
     Values target_actual, target_expected, other_actual, other_expected;

@@ -10,9 +10,24 @@ namespace lockstep::reference {
 struct AttentionShape {
     std::size_t batch, query_length, key_length, heads, key_heads, width;
     std::size_t query_position = 0;  // of the first query, counted from the first key
+    std::size_t window = 0;          // a query sees the last `window` keys up to its position; 0: all
+    double score_cap = 0;            // 0: none
 
     double scale() const { return 1 / std::sqrt(static_cast<double>(width)); }
+    // A query sees keys [first_seen, seen).
     std::size_t seen(std::size_t query) const { return std::min(key_length, query + query_position + 1); }
+    std::size_t first_seen(std::size_t query) const {
+        const std::size_t before = query + query_position + 1;
+        return window > 0 && before > window ? before - window : 0;
+    }
+    double score(double product) const {
+        const double score = scale() * product;
+        return score_cap > 0 ? score_cap * std::tanh(score / score_cap) : score;
+    }
+    double slope(double score) const {  // d score / d product
+        const double share = score_cap > 0 ? score / score_cap : 0;
+        return scale() * (1 - share * share);
+    }
     std::size_t query(std::size_t b, std::size_t i, std::size_t h) const {
         return ((b * query_length + i) * heads + h) * width;
     }
@@ -38,12 +53,12 @@ inline Attended attention_forward(const Values& q, const Values& k, const Values
             for (std::size_t i = 0; i < s.query_length; ++i) {
                 Values score(s.seen(i));
                 double highest = -HUGE_VAL, total = 0;
-                for (std::size_t j = 0; j < score.size(); ++j) {
-                    score[j] = s.scale() * head_dot(q, s.query(b, i, h), k, s.key(b, j, h), s.width);
+                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j) {
+                    score[j] = s.score(head_dot(q, s.query(b, i, h), k, s.key(b, j, h), s.width));
                     highest = std::max(highest, score[j]);
                 }
-                for (const double value : score) total += std::exp(value - highest);
-                for (std::size_t j = 0; j < score.size(); ++j)
+                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j) total += std::exp(score[j] - highest);
+                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j)
                     for (std::size_t c = 0; c < s.width; ++c)
                         out.y[s.query(b, i, h) + c] += std::exp(score[j] - highest) / total * v[s.key(b, j, h) + c];
                 out.log_sum_exp[(b * s.heads + h) * s.query_length + i] = highest + std::log(total);
@@ -65,10 +80,10 @@ inline AttentionGradients attention_backward(const Values& dy, const Values& q, 
                 const std::size_t qi = s.query(b, i, h);
                 const double level = forward.log_sum_exp[(b * s.heads + h) * s.query_length + i];
                 const double along = head_dot(dy, qi, forward.y, qi, s.width);
-                for (std::size_t j = 0; j < s.seen(i); ++j) {
+                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j) {
                     const std::size_t kj = s.key(b, j, h);
-                    const double p = std::exp(s.scale() * head_dot(q, qi, k, kj, s.width) - level);
-                    const double ds = s.scale() * p * (head_dot(dy, qi, v, kj, s.width) - along);
+                    const double score = s.score(head_dot(q, qi, k, kj, s.width)), p = std::exp(score - level);
+                    const double ds = s.slope(score) * p * (head_dot(dy, qi, v, kj, s.width) - along);
                     for (std::size_t c = 0; c < s.width; ++c) {
                         out.dv[kj + c] += p * dy[qi + c];
                         out.dq[qi + c] += ds * k[kj + c];

@@ -20,6 +20,8 @@ struct AttentionMixer {
     double epsilon, theta;
     // Llama 3's scaling of frequencies; factor 1: none.
     double factor = 1, low = 1, high = 4, original_context = 8192;
+    std::size_t window = 0;
+    double score_cap = 0;
 
     double frequency(std::size_t pair) const {
         const double plain = std::pow(theta, -2 * static_cast<double>(pair) / static_cast<double>(head_width));
@@ -52,9 +54,10 @@ struct AttentionMixer {
         const Values q = rotated(normed(projected(x, query, columns), query_norm), heads, length);
         const Values k = rotated(normed(projected(x, key, key_columns), key_norm), key_heads, length);
         const std::size_t rows = rows_of(x, width);
-        const Values y = attention_forward(q, k, projected(x, value, key_columns),
-                                           {rows / length, length, length, heads, key_heads, head_width})
-                             .y;
+        const Values y =
+            attention_forward(q, k, projected(x, value, key_columns),
+                              {rows / length, length, length, heads, key_heads, head_width, 0, window, score_cap})
+                .y;
         return product(y, false, output, true, rows, width, columns);
     }
 };

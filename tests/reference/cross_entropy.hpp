@@ -11,7 +11,9 @@ struct CrossEntropy {
     Values losses, z_losses, dlogits;  // dlogits of Σ losses + z_losses
 };
 
-inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int>& targets, double z_loss = 0) {
+// With a cap, dlogits is that of the logits before they were capped.
+inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int>& targets, double z_loss = 0,
+                                  double cap = 0) {
     const std::size_t rows = targets.size(), vocabulary = logits.size() / rows;
     CrossEntropy out{Values(rows), Values(rows), Values(logits.size())};
     for (std::size_t r = 0; r < rows; ++r) {
@@ -26,7 +28,9 @@ inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int>& 
         out.z_losses[r] = z_loss * log_z * log_z;
         for (std::size_t c = 0; c < vocabulary; ++c) {
             const double probability = std::exp(row[c] - highest) / total;
-            out.dlogits[r * vocabulary + c] = probability - (c == target ? 1 : 0) + 2 * z_loss * log_z * probability;
+            const double slope = cap > 0 ? 1 - row[c] * row[c] / (cap * cap) : 1;
+            out.dlogits[r * vocabulary + c] =
+                slope * (probability - (c == target ? 1 : 0) + 2 * z_loss * log_z * probability);
         }
     }
     return out;

@@ -43,7 +43,9 @@ AttentionHead<T> head_at(const AttentionShape& s, std::int64_t sequence, std::in
             s.key_length,
             s.head_width,
             s.query_position,
-            1.0f / std::sqrt(static_cast<float>(s.head_width))};
+            s.window,
+            1.0f / std::sqrt(static_cast<float>(s.head_width)),
+            s.score_cap};
 }
 
 // Per thread: the gradients of a head's keys and values, and the tiles' scratch.

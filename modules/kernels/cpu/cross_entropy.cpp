@@ -34,8 +34,8 @@ void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, con
                 loss[r] = log_total + (highest - score);
                 if (gradient.scale == 0.0f) continue;
                 const float factor = scale / total * (1 + 2 * gradient.z_loss * (highest + log_total));
-                vector.scaled_exponentials(row, highest, factor, vocabulary);
-                row[chosen] = rounded<T>(factor * std::exp(score - highest) - scale);
+                vector.softmax_gradient(row, highest, factor, gradient.inverse_cap, vocabulary);
+                row[chosen] = rounded<T>((factor * std::exp(score - highest) - scale) * gradient.slope(score));
             }
         });
     });

@@ -66,8 +66,9 @@ void CpuBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxim
                 const bool here = chosen >= 0 && chosen < columns;
                 const float z_factor = 1 + 2 * gradient.z_loss * (highest[r] + std::log(of[2 * r]));
                 const float factor = scale / of[2 * r] * z_factor, score = here ? widened(row[chosen]) : 0.0f;
-                vector_.of<T>().elementwise->scaled_exponentials(row, highest[r], factor, columns);
-                if (here) row[chosen] = rounded<T>(factor * std::exp(score - highest[r]) - scale);
+                vector_.of<T>().elementwise->softmax_gradient(row, highest[r], factor, gradient.inverse_cap, columns);
+                if (here)
+                    row[chosen] = rounded<T>((factor * std::exp(score - highest[r]) - scale) * gradient.slope(score));
             }
         });
     });

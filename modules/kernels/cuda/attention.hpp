@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "kernels/attention_limits.hpp"
 #include "kernels/backend.hpp"
@@ -32,11 +33,28 @@ struct RowStrides {
     int q, k, v, dq, dk, dv;  // the last three: backward's
 };
 
+// Of kernels that are `bounded`: with a window, a cap of scores, or both. The others are as fast as they can be.
+struct ScoreBounds {
+    int window;         // keys a query sees at most, its own position's the last
+    float scale;        // from a product to what tanh is taken of, or without a cap to the score in units of log2
+    float cap;          // in units of log2; 0: none
+    float inverse_cap;  // 0 without one
+
+    // The first key that a query at `position` sees.
+    __device__ int first_key(int position) const { return max(position - window + 1, 0); }
+    // d score / d product, over what it would be without a cap. Not NaN for a hidden score, -INFINITY.
+    __device__ float slope(float score) const {
+        const float share = score * inverse_cap;
+        return fmaxf(fmaf(-share, share, 1.0f), 0.0f);
+    }
+};
+
 struct AttentionSizes {
     int query_length, key_length, heads, group, width;  // group: query heads per key head
     int query_position;                                 // of the first query, counted from the first key
     RowStrides strides;
     float scale, scale_log2;  // 1/sqrt(f), and times log2(e)
+    ScoreBounds bounds;
 
     __device__ int key_heads() const { return heads / group; }
     __device__ int output_stride() const { return heads * width; }  // of y and dy
@@ -59,6 +77,10 @@ inline int row_stride(const Tensor& tensor, std::int64_t columns) {
     return static_cast<int>(stride);
 }
 
+inline bool is_bounded(const AttentionShape& shape) {
+    return shape.window > 0 || shape.score_cap > 0;
+}
+
 // Shape checks common to forward and backward, and the kernels' view of the shapes.
 inline AttentionSizes attention_sizes(const AttentionShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
                                       const Tensor& y, const Tensor& log_sum_exp) {
@@ -72,17 +94,23 @@ inline AttentionSizes attention_sizes(const AttentionShape& shape, const Tensor&
     LOCKSTEP_ASSERT(k.count() == key_rows * keys && v.count() == key_rows * keys);
     LOCKSTEP_ASSERT(k.type() == q.type() && v.type() == q.type() && y.type() == q.type());
     LOCKSTEP_ASSERT(log_sum_exp.type() == Type::fp32 && log_sum_exp.count() == query_rows * shape.heads);
-    const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_width));
-    return {static_cast<int>(shape.query_length),
-            static_cast<int>(shape.key_length),
-            static_cast<int>(shape.heads),
-            static_cast<int>(shape.heads / shape.key_heads),
-            static_cast<int>(shape.head_width),
-            // Beyond the last key it makes no difference.
-            static_cast<int>(std::min(shape.query_position, shape.key_length)),
-            {row_stride(q, queries), row_stride(k, keys), row_stride(v, keys), 0, 0, 0},
-            scale,
-            scale * log2_of_e};
+    LOCKSTEP_ASSERT(shape.query_position < (std::int64_t{1} << 30));
+    const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_width)), cap = shape.score_cap;
+    // A window beyond all positions hides nothing.
+    const std::int64_t window = shape.window > 0 ? shape.window : std::int64_t{1} << 30;
+    return {
+        static_cast<int>(shape.query_length),
+        static_cast<int>(shape.key_length),
+        static_cast<int>(shape.heads),
+        static_cast<int>(shape.heads / shape.key_heads),
+        static_cast<int>(shape.head_width),
+        // Beyond the last key it makes no difference, but to a window.
+        static_cast<int>(is_bounded(shape) ? shape.query_position : std::min(shape.query_position, shape.key_length)),
+        {row_stride(q, queries), row_stride(k, keys), row_stride(v, keys), 0, 0, 0},
+        scale,
+        scale * log2_of_e,
+        {static_cast<int>(std::min(window, std::int64_t{1} << 30)), cap > 0 ? scale / cap : scale * log2_of_e,
+         cap * log2_of_e, cap > 0 ? 1.0f / (cap * log2_of_e) : 0.0f}};
 }
 
 // Whether rows of `tensor`, `stride` elements apart, begin 16-byte aligned.
@@ -110,6 +138,13 @@ void with_head_width(const AttentionSizes& sizes, bool aligned, Function&& funct
     if (width <= widest_head_on_gpu) return function(HeadWidth<T, widest_head_on_gpu, false, false>{});
     throw usage_error("attention on a GPU takes heads of up to {} columns, these have {}: use more heads",
                       widest_head_on_gpu, width);
+}
+
+// Calls function(std::bool_constant<…>()) for kernels that are bounded or not.
+template <class Function>
+void with_bounds(const AttentionShape& shape, Function&& function) {
+    if (is_bounded(shape)) return function(std::true_type{});
+    function(std::false_type{});
 }
 
 // A one-dimensional grid of `count` blocks.

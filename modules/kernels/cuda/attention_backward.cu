@@ -3,7 +3,8 @@
 // five but needs no atomics: every sum has one owner and one order.
 //
 // With P the weights, P[i,j] = exp(scale q_i·k_j - log_sum_exp_i), and delta_i = dy_i·y_i:
-// dV = Pᵀ dY, dS = P ⊙ (dY Vᵀ - delta), dQ = scale dS K, dK = scale dSᵀ Q.
+// dV = Pᵀ dY, dS = P ⊙ (dY Vᵀ - delta), dQ = scale dS K, dK = scale dSᵀ Q. With a cap of the scores S, dS gets the
+// factor 1 - (S / cap)².
 #include "kernels/cuda/attention_tile.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/pack.hpp"
@@ -105,7 +106,7 @@ struct KeyGradientTile {
 // A block owns a tile of keys of one key head and walks over the queries that see it, head by head of its group.
 // Everything is transposed: rows are keys, columns are queries, so that weights pass from one product to the next in
 // registers.
-template <class W, bool makes_dk, bool makes_dv>
+template <class W, bool bounded, bool makes_dk, bool makes_dv>
 __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
     attention_key_gradient_kernel(typename W::T* dk, typename W::T* dv, const typename W::T* dy, const typename W::T* q,
                                   const typename W::T* k, const typename W::T* v, RowTerms terms,
@@ -137,7 +138,11 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         .load(0);
 
     const int first_query = max(first - sizes.query_position, 0) / Tile::queries * Tile::queries;
-    const int query_tiles = (sizes.query_length - first_query + Tile::queries - 1) / Tile::queries;
+    int end_query = sizes.query_length;  // behind the last one that sees a key of the block
+    if constexpr (bounded)
+        end_query =
+            min(end_query, max(first + Tile::keys - 1 + sizes.bounds.window - sizes.query_position, first_query));
+    const int query_tiles = (end_query - first_query + Tile::queries - 1) / Tile::queries;
     const int thread = static_cast<int>(threadIdx.x);
     const auto query_rows = [&](const T* of, int stride) {
         return Rows<T>{of + sizes.query_head(sequence, head, stride) + static_cast<std::int64_t>(first_query) * stride,
@@ -164,7 +169,13 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
             terms_from += terms.padded - query_tiles * Tile::queries;
         }
     };
-    load_queries(0);
+    if (bounded && query_tiles == 0) {
+        copy_async_commit();
+        copy_async_wait<0>();  // of the keys: what is stored takes their place
+        __syncthreads();
+    } else {
+        load_queries(0);
+    }
 
     const int warp_row = thread / warp_width * Tile::warp_rows, warp_first = first + warp_row;
     T* warp_keys = keys + warp_row * W::stride;
@@ -190,35 +201,60 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         at = buffer - at;
         if (steps > 1) load_queries(at);
         query += Tile::queries;
-        if (query >= sizes.query_length + sizes.query_position) query = first_query + sizes.query_position;
+        if (query >= end_query + sizes.query_position) query = first_query + sizes.query_position;
         if (step_query + Tile::queries <= warp_first) continue;  // all precede the warp's keys
+        if (bounded && step_query - (warp_first + Tile::warp_rows - 1) >= sizes.bounds.window)
+            continue;  // all too late
 
-        Sums<N> weights[M];
+        // Scores, which become weights: at once, or with bounds for each product anew, which keeps fewer registers.
+        Sums<N> scores[M];
         Left<T, Tile::queries / 16> left[M];
         const float* const step_rows = reinterpret_cast<const float*>(lane_rows + here);
-        multiply_rows<W, 0, 0>(weights, left_keys, query_columns + here, FromZero{});
+        multiply_rows<W, 0, 0>(scores, left_keys, query_columns + here, FromZero{});
+        const auto soften = [&](Sums<N>(&sums)[M]) {
 #pragma unroll
-        for (int n = 0; n < N; ++n) {
-            const Pack<float, 2> level = load_pack<2>(step_rows + 8 * n);
+            for (int n = 0; n < N; ++n) {
+                const Pack<float, 2> level = load_pack<2>(step_rows + 8 * n);
 #pragma unroll
-            for (int m = 0; m < M; ++m)
+                for (int m = 0; m < M; ++m)
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    weights[m].at[n][i] = fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, level.at[i % 2]));
-        }
-        if (step_query < warp_first + Tile::warp_rows - 1) {
+                    for (int i = 0; i < 4; ++i)
+                        sums[m].at[n][i] =
+                            fast_exp2(fmaf(sums[m].at[n][i], bounded ? 1.0f : sizes.scale_log2, level.at[i % 2]));
+            }
+        };
+        if constexpr (bounded)
+#pragma unroll
+            for (int m = 0; m < M; ++m) bound_scores<T>(scores[m], sizes.bounds);
+        else
+            soften(scores);
+        const bool late = bounded && step_query + Tile::queries - 1 - warp_first >= sizes.bounds.window;
+        if (step_query < warp_first + Tile::warp_rows - 1 || late) {
             const int ahead = warp_first - step_query + lane_index() / 4 - 2 * (lane_index() % 4);
 #pragma unroll
             for (int m = 0; m < M; ++m)
 #pragma unroll
                 for (int n = 0; n < N; ++n)
 #pragma unroll
-                    for (int i = 0; i < 4; ++i)  // the key's position is greater than the query's
-                        if (ahead > 8 * n + i % 2 - 16 * m - (i >= 2 ? 8 : 0)) weights[m].at[n][i] = 0;
+                    for (int i = 0; i < 4; ++i) {
+                        // The key's position is greater than the query's, or less by a window.
+                        const int distance = 8 * n + i % 2 - 16 * m - (i >= 2 ? 8 : 0);
+                        if (ahead > distance || (bounded && distance - ahead >= sizes.bounds.window))
+                            scores[m].at[n][i] = bounded ? -INFINITY : 0;
+                    }
         }
         if constexpr (makes_dv) {
+            if constexpr (bounded) {
+                Sums<N> weights[M];
 #pragma unroll
-            for (int m = 0; m < M; ++m) to_left(left[m], weights[m]);
+                for (int m = 0; m < M; ++m) weights[m] = scores[m];
+                soften(weights);
+#pragma unroll
+                for (int m = 0; m < M; ++m) to_left(left[m], weights[m]);
+            } else {
+#pragma unroll
+                for (int m = 0; m < M; ++m) to_left(left[m], scores[m]);
+            }
             multiply_tile<W, Right::rows_of_k, queries_bytes>(value_sums, left, query_sums + here);
         }
         if constexpr (makes_dk) {
@@ -228,12 +264,21 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
             for (int n = 0; n < N; ++n) deltas[n] = load_pack<2>(step_rows + Tile::queries + 8 * n);
             multiply_rows<W, keys_bytes, queries_bytes>(slopes, left_keys, query_columns + here,
                                                         [&](int, int n, int i) { return deltas[n].at[i % 2]; });
+            if constexpr (bounded) {
+#pragma unroll
+                for (int m = 0; m < M; ++m)
+#pragma unroll
+                    for (int n = 0; n < N; ++n)
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) slopes[m].at[n][i] *= sizes.bounds.slope(scores[m].at[n][i]);
+                soften(scores);
+            }
 #pragma unroll
             for (int m = 0; m < M; ++m) {
 #pragma unroll
                 for (int n = 0; n < N; ++n)
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) slopes[m].at[n][i] *= weights[m].at[n][i];
+                    for (int i = 0; i < 4; ++i) slopes[m].at[n][i] *= scores[m].at[n][i];
                 to_left(left[m], slopes[m]);
             }
             multiply_tile<W, Right::rows_of_k>(key_sums, left, query_sums + here);
@@ -267,7 +312,7 @@ struct QueryGradientTile {
 };
 
 // A block owns a tile of queries of one group and walks over the keys they see.
-template <class W>
+template <class W, bool bounded>
 __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     attention_query_gradient_kernel(typename W::T* dq, const typename W::T* dy, const typename W::T* q,
                                     const typename W::T* k, const typename W::T* v, RowTerms terms,
@@ -291,15 +336,20 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     const int head = key_head * sizes.group;
     const int earlier = sizes.query_position, last_key = sizes.key_length - 1;
     const int key_tiles = min((first + rows - 1) / sizes.group + earlier, last_key) / Tile::keys + 1;
+    const int first_tile = bounded ? sizes.bounds.first_key(first / sizes.group + earlier) / Tile::keys : 0;
+    const int first_key = first_tile * Tile::keys;
     const RowStrides& strides = sizes.strides;
     load_group_rows<W, Tile::queries, Tile::threads>(
         queries, {q + sizes.query_head(sequence, head, strides.q), strides.q}, first, rows, sizes);
     const int output_stride = sizes.output_stride();
     load_group_rows<W, Tile::queries, Tile::threads>(
         gradients, {dy + sizes.query_head(sequence, head, output_stride), output_stride}, first, rows, sizes);
+    const auto key_rows_from = [&](const T* of, int stride) {
+        return Rows<T>{of + sizes.key_head(sequence, key_head, stride) + static_cast<std::int64_t>(first_key) * stride,
+                       stride};
+    };
     PairLoader<W, Tile::keys, Tile::threads, 2 * buffer> loader(
-        keys, {k + sizes.key_head(sequence, key_head, strides.k), strides.k},
-        {v + sizes.key_head(sequence, key_head, strides.v), strides.v}, sizes.key_length, sizes.width);
+        keys, key_rows_from(k, strides.k), key_rows_from(v, strides.v), sizes.key_length - first_key, sizes.width);
     loader.load(0);
     copy_async_commit();
 
@@ -307,6 +357,9 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     // The last keys visible to the warp's first and last row.
     const int warp_first = min((first + warp_row) / sizes.group + earlier, last_key);
     const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group + earlier;
+    // With bounds: the first keys visible to them.
+    const int warp_begin = bounded ? sizes.bounds.first_key((first + warp_row) / sizes.group + earlier) : 0;
+    const int warp_late = bounded ? sizes.bounds.first_key(warp_last) : 0;
     T* warp_queries = queries + warp_row * W::stride;
     for (int row = static_cast<int>(threadIdx.x); row < Tile::queries; row += Tile::threads) {
         const GroupRow place(first + row, sizes.group);
@@ -325,7 +378,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     const float* const lane_deltas = deltas + warp_row + Sums<1>::row(0);
     int at = 0;  // bytes from the first to this tile's buffer
 #pragma unroll 1
-    for (int tile = 0; tile < key_tiles; ++tile, at = buffer - at) {
+    for (int tile = first_tile; tile < key_tiles; ++tile, at = buffer - at) {
         copy_async_wait<0>();
         __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (tile + 1 < key_tiles) {
@@ -333,7 +386,8 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
             copy_async_commit();
         }
         const int key = tile * Tile::keys;
-        if (key > warp_last) continue;  // the warp's queries all precede these keys
+        if (key > warp_last) continue;                            // the warp's queries all precede these keys
+        if (bounded && key + Tile::keys <= warp_begin) continue;  // and these are behind their windows
 
         Sums<N> weights[M], slopes[M];
         Left<T, Tile::keys / 16> left[M];
@@ -349,27 +403,35 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
         multiply_rows<W, queries_bytes, 2 * buffer>(slopes, left_queries, key_columns + at,
                                                     [&](int m, int, int i) { return terms_of_rows[m][i / 2]; });
         of_rows(terms_of_rows, lane_levels);
+        if constexpr (bounded)
+#pragma unroll
+            for (int m = 0; m < M; ++m) bound_scores<T>(weights[m], sizes.bounds);
 #pragma unroll
         for (int m = 0; m < M; ++m)
 #pragma unroll
             for (int n = 0; n < N; ++n)
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    slopes[m].at[n][i] *=
-                        fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, terms_of_rows[m][i / 2]));
-        if (key + Tile::keys - 1 > warp_first) {
+                for (int i = 0; i < 4; ++i) {
+                    if constexpr (bounded) slopes[m].at[n][i] *= sizes.bounds.slope(weights[m].at[n][i]);
+                    slopes[m].at[n][i] *= fast_exp2(
+                        fmaf(weights[m].at[n][i], bounded ? 1.0f : sizes.scale_log2, terms_of_rows[m][i / 2]));
+                }
+        if (key + Tile::keys - 1 > warp_first || (bounded && key < warp_late)) {
             int tokens[2 * M];
             tokens_of_lane(tokens, first + warp_row, sizes.group);
 #pragma unroll
             for (int m = 0; m < M; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const int seen = min(tokens[2 * m + half] + earlier, last_key) - key - 2 * (lane_index() % 4);
+                    const int position = tokens[2 * m + half] + earlier;
+                    const int seen = min(position, last_key) - key - 2 * (lane_index() % 4);
+                    // With bounds: the last one behind the window.
+                    const int hidden = bounded ? position - sizes.bounds.window - key - 2 * (lane_index() % 4) : 0;
 #pragma unroll
                     for (int n = 0; n < N; ++n)
 #pragma unroll
                         for (int i = 0; i < 2; ++i)
-                            if (8 * n + i > seen) slopes[m].at[n][2 * half + i] = 0;
+                            if (8 * n + i > seen || (bounded && 8 * n + i <= hidden)) slopes[m].at[n][2 * half + i] = 0;
                 }
         }
 #pragma unroll
@@ -421,18 +483,20 @@ void CudaBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy,
                        kernel, strided_elements<T>(dk), strided_elements<T>(dv), elements<T>(dy),
                        strided_elements<T>(q), strided_elements<T>(k), strided_elements<T>(v), terms, sizes);
             };
-            if constexpr (Keys::at_once) {
-                key_gradients(attention_key_gradient_kernel<W, true, true>);
-            } else {
-                key_gradients(attention_key_gradient_kernel<W, true, false>);
-                key_gradients(attention_key_gradient_kernel<W, false, true>);
-            }
-            const std::int64_t rows = shape.query_length * sizes.group;
-            launch({"attention_query_gradient",
-                    grid_of(shape.batch * shape.key_heads * ((rows + Queries::queries - 1) / Queries::queries)),
-                    Queries::threads, Queries::shared_bytes, stream()},
-                   attention_query_gradient_kernel<W>, strided_elements<T>(dq), elements<T>(dy), strided_elements<T>(q),
-                   strided_elements<T>(k), strided_elements<T>(v), terms, sizes);
+            with_bounds(shape, [&](auto bounded) {
+                if constexpr (Keys::at_once) {
+                    key_gradients(attention_key_gradient_kernel<W, bounded(), true, true>);
+                } else {
+                    key_gradients(attention_key_gradient_kernel<W, bounded(), true, false>);
+                    key_gradients(attention_key_gradient_kernel<W, bounded(), false, true>);
+                }
+                const std::int64_t rows = shape.query_length * sizes.group;
+                launch({"attention_query_gradient",
+                        grid_of(shape.batch * shape.key_heads * ((rows + Queries::queries - 1) / Queries::queries)),
+                        Queries::threads, Queries::shared_bytes, stream()},
+                       attention_query_gradient_kernel<W, bounded()>, strided_elements<T>(dq), elements<T>(dy),
+                       strided_elements<T>(q), strided_elements<T>(k), strided_elements<T>(v), terms, sizes);
+            });
         });
     });
 }

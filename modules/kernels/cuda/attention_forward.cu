@@ -23,6 +23,9 @@ struct ForwardTile {
         static_cast<std::size_t>(queries + 4 * keys) * static_cast<std::size_t>(W::row_bytes);
 };
 
+// Below all scores, and finite: a row of which a tile's keys are all hidden keeps this level.
+constexpr float lowest_level = -1e30f;
+
 // A lane's sum of weights of one row in one tile beyond which the row's level is raised. fp16 holds 65504.
 constexpr float highest_sum = 256;
 
@@ -70,7 +73,7 @@ __device__ inline void soften(Sums<N>& scores, const float (&level)[2], float (&
 
 // The general kernels ask for one block a multiprocessor, or the compiler limits registers and spills; the tuned
 // kernels do not spill without it.
-template <class W>
+template <class W, bool bounded>
 __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     attention_forward_kernel(typename W::T* y, float* log_sum_exp, const typename W::T* q, const typename W::T* k,
                              const typename W::T* v, AttentionSizes sizes) {
@@ -89,20 +92,28 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     const int sequence = head_of_all / sizes.key_heads(), key_head = head_of_all % sizes.key_heads();
     const int earlier = sizes.query_position, last_key = sizes.key_length - 1;
     const int key_tiles = min((first + rows - 1) / sizes.group + earlier, last_key) / Tile::keys + 1;
+    const int first_tile = bounded ? sizes.bounds.first_key(first / sizes.group + earlier) / Tile::keys : 0;
+    const int first_key = first_tile * Tile::keys;
 
     const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows;
     // The last keys visible to the warp's first and last row.
     const int warp_first = min((first + warp_row) / sizes.group + earlier, last_key);
     const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group + earlier;
+    // With bounds: the first keys visible to them.
+    const int warp_begin = bounded ? sizes.bounds.first_key((first + warp_row) / sizes.group + earlier) : 0;
+    const int warp_late = bounded ? sizes.bounds.first_key(warp_last) : 0;
     T* warp_queries = queries + warp_row * W::stride;
     const int head = key_head * sizes.group;  // the group's first
     const RowStrides& strides = sizes.strides;
     load_group_rows<W, Tile::queries, Tile::threads>(
         queries, {q + sizes.query_head(sequence, head, strides.q), strides.q}, first, rows, sizes);
     copy_async_commit();
+    const auto key_rows_from = [&](const T* of, int stride) {
+        return Rows<T>{of + sizes.key_head(sequence, key_head, stride) + static_cast<std::int64_t>(first_key) * stride,
+                       stride};
+    };
     PairLoader<W, Tile::keys, Tile::threads, 2 * buffer> loader(
-        keys, {k + sizes.key_head(sequence, key_head, strides.k), strides.k},
-        {v + sizes.key_head(sequence, key_head, strides.v), strides.v}, sizes.key_length, sizes.width);
+        keys, key_rows_from(k, strides.k), key_rows_from(v, strides.v), sizes.key_length - first_key, sizes.width);
     loader.load(0);
     copy_async_commit();
     const OperandPlace<W> left = left_place<W>(warp_queries), key_rows = right_place<W, Right::rows_of_n>(keys),
@@ -120,12 +131,13 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
 #pragma unroll
     for (int m = 0; m < M; ++m) {
         output[m].clear();
-        level[m][0] = level[m][1] = -INFINITY;
+        level[m][0] = level[m][1] = bounded ? lowest_level : -INFINITY;
         sum[m][0] = sum[m][1] = 0;
     }
+    const float score_scale = bounded ? 1.0f : sizes.scale_log2;
     int at = 0;  // bytes from the first to this tile's buffer
 #pragma unroll 1
-    for (int tile = 0; tile < key_tiles; ++tile, at = buffer - at) {
+    for (int tile = first_tile; tile < key_tiles; ++tile, at = buffer - at) {
         copy_async_wait<0>();
         __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (tile + 1 < key_tiles) {
@@ -133,42 +145,51 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
             copy_async_commit();
         }
         const int key = tile * Tile::keys;
-        if (key > warp_last) continue;  // the warp's queries all precede these keys
+        if (key > warp_last) continue;                            // the warp's queries all precede these keys
+        if (bounded && key + Tile::keys <= warp_begin) continue;  // and these are behind their windows
         Sums<N> scores[M];
         float tile_sum[M][2];
 #pragma unroll
         for (int m = 0; m < M; ++m) tile_sum[m][0] = tile_sum[m][1] = INFINITY;
-        bool levels = tile > 0;
+        bool levels = tile > first_tile;
 #pragma unroll 1
         while (true) {  // once, unless weights are too large
             if constexpr (Tile::keeps_queries)
                 multiply_tile<W, Right::rows_of_n>(scores, kept, key_rows + at, FromZero{});
             else
                 multiply_rows<W, 0, 0>(scores, left, key_rows + at, FromZero{});
-            // The first tile has key 0, which all queries see: maxima are finite from there on.
-            if (key + Tile::keys - 1 > warp_first) {
+            if constexpr (bounded)
+#pragma unroll
+                for (int m = 0; m < M; ++m) bound_scores<T>(scores[m], sizes.bounds);
+            // Without a window the first tile has key 0, which all queries see: maxima are finite from there on. With
+            // one, a row's level stays the lowest until its first key, whose weight is infinite and raises it.
+            if (key + Tile::keys - 1 > warp_first || (bounded && key < warp_late)) {
                 int tokens[2 * M];
                 tokens_of_lane(tokens, first + warp_row, sizes.group);
 #pragma unroll
                 for (int m = 0; m < M; ++m)
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
-                        const int seen = min(tokens[2 * m + half] + earlier, last_key) - key - 2 * (lane_index() % 4);
+                        const int position = tokens[2 * m + half] + earlier;
+                        const int seen = min(position, last_key) - key - 2 * (lane_index() % 4);
+                        // With bounds: the last one behind the window.
+                        const int hidden = bounded ? position - sizes.bounds.window - key - 2 * (lane_index() % 4) : 0;
 #pragma unroll
                         for (int n = 0; n < N; ++n)
 #pragma unroll
                             for (int i = 0; i < 2; ++i)
-                                if (8 * n + i > seen) scores[m].at[n][2 * half + i] = -INFINITY;
+                                if (8 * n + i > seen || (bounded && 8 * n + i <= hidden))
+                                    scores[m].at[n][2 * half + i] = -INFINITY;
                     }
             }
             if (!levels)
 #pragma unroll
                 for (int m = 0; m < M; ++m)
-                    raise_levels(scores[m], output[m], level[m], sum[m], tile_sum[m], sizes.scale_log2);
+                    raise_levels(scores[m], output[m], level[m], sum[m], tile_sum[m], score_scale);
             float most = 0;
 #pragma unroll
             for (int m = 0; m < M; ++m) {
-                soften(scores[m], level[m], tile_sum[m], sizes.scale_log2);
+                soften(scores[m], level[m], tile_sum[m], score_scale);
                 most = fmaxf(most, fmaxf(tile_sum[m][0], tile_sum[m][1]));
             }
             if (!levels || !__any_sync(all_lanes, most > highest_sum)) break;
@@ -224,10 +245,12 @@ void CudaBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tens
             using Tile = ForwardTile<W>;
             const std::int64_t rows = shape.query_length * sizes.group;
             const std::int64_t tiles = (rows + Tile::queries - 1) / Tile::queries;
-            launch({"attention_forward", grid_of(shape.batch * shape.key_heads * tiles), Tile::threads,
-                    Tile::shared_bytes, stream()},
-                   attention_forward_kernel<W>, elements<T>(y), log_sum_exp.fp32(), strided_elements<T>(q),
-                   strided_elements<T>(k), strided_elements<T>(v), sizes);
+            with_bounds(shape, [&](auto bounded) {
+                launch({"attention_forward", grid_of(shape.batch * shape.key_heads * tiles), Tile::threads,
+                        Tile::shared_bytes, stream()},
+                       attention_forward_kernel<W, bounded()>, elements<T>(y), log_sum_exp.fp32(),
+                       strided_elements<T>(q), strided_elements<T>(k), strided_elements<T>(v), sizes);
+            });
         });
     });
 }

@@ -85,6 +85,26 @@ __device__ inline void tokens_of_lane(int (&tokens)[rows], int first, int group)
     for (int i = 0; i < rows; ++i) tokens[i] = GroupRow(first + lane_index() / 4 + 8 * i, group).token;
 }
 
+// Products of elements of T become scores in units of log2, in place.
+template <class T, int N>
+__device__ inline void bound_scores(Sums<N>& scores, const ScoreBounds& bounds) {
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores.at[n][i] *= bounds.scale;
+    if (bounds.cap == 0) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float& score = scores.at[n][i];
+            if constexpr (sizeof(T) == 4)
+                score = bounds.cap * tanhf(score);
+            else  // to 1e-7, which is enough for weights of 16 bits
+                score = fmaf(-2 * bounds.cap, fast_reciprocal(fast_exp2(2 * log2_of_e * score) + 1), bounds.cap);
+        }
+}
+
 // How a block's threads share the 16-byte vectors of rows: a thread keeps to its columns and steps through the rows.
 template <class W, int threads>
 struct RowLanes {

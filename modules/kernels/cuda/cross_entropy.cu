@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(most_threads, 2)
                 float values[elements];
                 to_floats(values, in[i]);
 #pragma unroll
-                for (int e = 0; e < elements; ++e) values[e] = factor * exponential(values[e] - highest);
+                for (int e = 0; e < elements; ++e)
+                    values[e] = factor * exponential(values[e] - highest) * gradient.slope(values[e]);
                 Piece out;
 #pragma unroll
                 for (int e = 0; e < elements; ++e) out.at[e] = from_float<T>(values[e]);
@@ -125,10 +126,11 @@ __global__ void __launch_bounds__(most_threads, 2)
     };
     write_gradients(kept, 0, in_shared);  // a thread reads what it has kept itself
     write_gradients(body, in_shared, pieces);
-    if (edge >= 0) scores[edge] = from_float<T>(factor * exponential(edge_value[0] - highest));
+    if (edge >= 0)
+        scores[edge] = from_float<T>(factor * exponential(edge_value[0] - highest) * gradient.slope(edge_value[0]));
     __syncthreads();  // all are written, the target's too, which then gets its own
     if (thread == 0 && target < vocabulary)
-        scores[target] = from_float<T>(factor * exponential(chosen - highest) - scale);
+        scores[target] = from_float<T>((factor * exponential(chosen - highest) - scale) * gradient.slope(chosen));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Cross-entropy with the vocabulary divided over ranks, in three parts, each with one block per row. Rows need no
-// alignment: each element before and after the 16-byte vectors, at most 14 of 16 bits, takes a thread.
+// Cross-entropy with the vocabulary divided over ranks, in three parts, each with one block per row.
 #include <cmath>
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -8,52 +7,13 @@
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/reduce.hpp"
+#include "kernels/cuda/row.hpp"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
-constexpr unsigned most_threads = 512;
-constexpr int at_once = 4;  // 16-byte vectors in flight per thread
-
-// Calls use(values, first) for this thread's elements of a row: values of the columns first, first + 1, … (16 bytes'
-// worth, or 1), which are written back, rounded, if `write`.
-template <bool write, class T, class Use>
-__device__ inline void for_row(T* row, int columns, Use&& use) {
-    using Piece = Vector16<T>;
-    constexpr int elements = Piece::count;
-    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-    const int skew = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
-    const int to_aligned = (elements - skew) % elements, head = to_aligned < columns ? to_aligned : columns;
-    const int pieces = (columns - head) / elements, tail = columns - head - pieces * elements;
-    for (int first = thread; first < pieces; first += at_once * threads) {
-        Piece in[at_once];
-#pragma unroll
-        for (int i = 0; i < at_once; ++i)
-            if (first + i * threads < pieces) in[i] = load16(row + head + (first + i * threads) * elements);
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-            const int piece = first + i * threads;
-            if (piece >= pieces) continue;
-            float values[elements];
-#pragma unroll
-            for (int e = 0; e < elements; ++e) values[e] = to_float(in[i].at[e]);
-            use(values, head + piece * elements);
-            if constexpr (write) {
-#pragma unroll
-                for (int e = 0; e < elements; ++e) in[i].at[e] = from_float<T>(values[e]);
-                store16(row + head + piece * elements, in[i]);
-            }
-        }
-    }
-    const int edge = thread < head ? thread : thread < head + tail ? columns - head - tail + thread : -1;
-    if (edge < 0) return;
-    float value[1] = {to_float(row[edge])};
-    use(value, edge);
-    if constexpr (write) row[edge] = from_float<T>(value[0]);
-}
-
 template <class T>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_row_threads)
     maxima_kernel(float* maxima, T* logits, int columns, std::int64_t stride) {
     float highest = -INFINITY;
     for_row<false>(logits + static_cast<std::int64_t>(blockIdx.x) * stride, columns,
@@ -66,7 +26,7 @@ __global__ void __launch_bounds__(most_threads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_row_threads)
     sums_kernel(float* sums, T* logits, const float* __restrict__ maxima, const std::int32_t* __restrict__ targets,
                 std::int64_t first_id, int columns, std::int64_t stride) {
     const std::int64_t row = blockIdx.x;
@@ -89,7 +49,7 @@ __global__ void __launch_bounds__(most_threads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_row_threads)
     finish_kernel(float* losses, T* logits, const float* __restrict__ maxima, const float* __restrict__ sums,
                   const std::int32_t* __restrict__ targets, std::int64_t first_id, LossGradient gradient,
                   const double* loss_scale, int columns, std::int64_t stride) {
@@ -114,12 +74,9 @@ __global__ void __launch_bounds__(most_threads)
     for_row<true>(scores, columns, [&]<int count>(float(&values)[count], int first) {
 #pragma unroll
         for (int e = 0; e < count; ++e)
-            values[e] = factor * exponential(values[e] - highest) - (first + e == place ? scale : 0.0f);
+            values[e] = (factor * exponential(values[e] - highest) - (first + e == place ? scale : 0.0f)) *
+                        gradient.slope(values[e]);
     });
-}
-
-unsigned row_threads(std::int64_t pieces) {
-    return threads_for(pieces, at_once, most_threads);
 }
 
 }  // namespace

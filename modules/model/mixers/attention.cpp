@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -36,8 +37,15 @@ struct AttentionSaved final : MixerSaved {
 };
 
 struct AttentionState final : MixerState {
-    Tensor keys, values;  // [context, G·f]; normed and rotated keys
+    Tensor keys, values;     // [rows, G·f]; normed and rotated keys
+    std::int64_t first = 0;  // the position of the first row
 };
+
+// A window that no sequence is longer than hides nothing.
+std::int64_t window_of(const config::ModelDescription& model, std::int64_t number) {
+    const std::int64_t window = model.window(number);
+    return window < model.context ? window : 0;
+}
 
 class AttentionMixer final : public Mixer {
   public:
@@ -46,6 +54,7 @@ class AttentionMixer final : public Mixer {
         : model_(model),
           heads_(neighbours.group.part().count(model.heads)),
           key_heads_(neighbours.group.part().count(model.kv_heads)),
+          window_(window_of(model, number)),
           stretch_(neighbours.chain.rank()),
           adds_bias_(neighbours.group.first()),
           type_(parameters.compute_type()),
@@ -60,7 +69,8 @@ class AttentionMixer final : public Mixer {
         if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
         if (!neighbours.chain.alone())
             divided_.emplace(neighbours.chain, type_,
-                             DividedAttention::Sizes{heads_, key_heads_, model.head_width, !model.qk_norm},
+                             DividedAttention::Sizes{heads_, key_heads_, model.head_width, !model.qk_norm, window_,
+                                                     static_cast<float>(model.score_cap)},
                              handover_tag(number, 0));
         if (!model.qk_norm) return;
         query_norm_.emplace(parameters, prefix + "query_norm", model.norm_epsilon);
@@ -142,10 +152,12 @@ class AttentionMixer final : public Mixer {
 
     std::size_t table_bytes() const override { return rotary_ ? rotary_->memory.capacity() : 0; }
 
-    std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context) const override {
+    std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context, std::int64_t tokens) const override {
         auto state = std::make_unique<AttentionState>();
-        state->keys = arena.allocate(type_, {context, key_width()});
-        state->values = arena.allocate(type_, {context, key_width()});
+        // Of a window twice what is to be kept: then one half moves to the other.
+        const std::int64_t rows = window_ > 0 ? std::min(context, 2 * (window_ - 1) + tokens) : context;
+        state->keys = arena.allocate(type_, {rows, key_width()});
+        state->values = arena.allocate(type_, {rows, key_width()});
         return state;
     }
 
@@ -155,15 +167,17 @@ class AttentionMixer final : public Mixer {
         arena.release(mark);
     }
 
-    void start_sequence(Backend&, MixerState&) const override {}
+    void start_sequence(Backend&, MixerState& state) const override { static_cast<AttentionState&>(state).first = 0; }
 
     void decode(Backend& backend, Arena& workspace, Tensor out, MixerState& kept, Tensor x,
                 std::int64_t position) override {
         auto& state = static_cast<AttentionState&>(kept);
         const std::size_t mark = workspace.mark();
-        const std::int64_t count = x.rows(), seen = position + count;
+        const std::int64_t count = x.rows();
         const AttentionSaved pass = allocate_decoding(workspace, count);
-        const Tensor k = state.keys.slice(position, count), v = state.values.slice(position, count);
+        if (position - state.first + count > state.keys.rows()) forget(backend, state, position);
+        const std::int64_t row = position - state.first, seen = row + count;
+        const Tensor k = state.keys.slice(row, count), v = state.values.slice(row, count);
         inputs_.forward(backend, {query_norm_ ? pass.projected_q : pass.q, key_norm_ ? pass.projected_k : k, v}, x);
         norm_and_rotate(backend, pass.q, k, pass, count, position);
         backend.attention_forward(pass.y, pass.log_sum_exp, pass.q, state.keys.slice(0, seen),
@@ -233,8 +247,21 @@ class AttentionMixer final : public Mixer {
         return pass;
     }
 
+    // Keeps what the window of the token at `position` has before it.
+    void forget(Backend& backend, AttentionState& state, std::int64_t position) const {
+        const std::int64_t kept = window_ - 1, from = position - state.first - kept;
+        LOCKSTEP_ASSERT(window_ > 0 && from >= kept);
+        if (kept > 0)
+            for (const Tensor& rows : {state.keys, state.values})
+                backend.copy(rows.slice(0, kept), rows.slice(from, kept));
+        state.first = position - kept;
+    }
+
     AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys) const {
-        return {batch, queries, keys, heads_, key_heads_, model_.head_width, keys - queries};
+        const std::int64_t window = window_ < keys ? window_ : 0;  // of fewer keys it hides none
+        return {batch,          queries,    keys,
+                heads_,         key_heads_, model_.head_width,
+                keys - queries, window,     static_cast<float>(model_.score_cap)};
     }
 
     // Of this rank's stretch of a sequence.
@@ -248,6 +275,7 @@ class AttentionMixer final : public Mixer {
 
     config::ModelDescription model_;
     std::int64_t heads_, key_heads_;  // of this rank
+    std::int64_t window_;             // 0: none
     std::int64_t stretch_;            // its place along divided sequences
     bool adds_bias_;
     Type type_;

@@ -6,6 +6,9 @@
 // outputs back (DistFlashAttn, Li et al. 2023, arXiv:2310.03294); at i - j = C/2 each takes half of the queries. All
 // ranks have the same work then, and stretches stay as other layers want them. What travels: docs/parallelism.md.
 //
+// With a window only the first queries of a stretch see keys of another, and of those only the last: no others travel,
+// and stretches that are further apart do not meet.
+//
 // What step d needs comes from the rank d places before, cyclically, and may travel while step d - 1 is computed.
 // Results are joined in the order of the steps: for a given number of ranks they are the same to the bit. All ranks
 // must make the same calls in the same order, recomputation included.
@@ -24,6 +27,8 @@ class DividedAttention {
     struct Sizes {
         std::int64_t heads, key_heads, head_width;  // heads of this rank
         bool columns;                               // q, k and v may be columns of wider matrices
+        std::int64_t window = 0;                    // as in AttentionShape
+        float score_cap = 0;
     };
     // Two tags from `tag` on are used.
     DividedAttention(const ContextChain& chain, Type type, const Sizes& sizes, int tag)
@@ -33,6 +38,8 @@ class DividedAttention {
           key_heads_(sizes.key_heads),
           head_width_(sizes.head_width),
           columns_(sizes.columns),
+          window_(sizes.window),
+          score_cap_(sizes.score_cap),
           tag_(tag) {}
 
     // Allocates and releases the temporaries of forward or backward.
@@ -45,17 +52,23 @@ class DividedAttention {
                   Tensor v, Tensor y, Tensor log_sum_exp, const PassShape& shape) const;
 
   private:
+    struct Part;
     struct Step;
     struct Memory;
     class Pass;
 
+    std::int64_t window_over(std::int64_t length) const;
+    Part part(std::int64_t distance, std::int64_t length, bool of_queries) const;
     Step step(std::int64_t distance, std::int64_t length) const;
+    kernels::AttentionShape attention_shape(const PassShape& shape, const Part& part) const;
     Memory allocate(Arena& arena, const PassShape& shape, Direction direction) const;
 
     const ContextChain* chain_;
     Type type_;
     std::int64_t heads_, key_heads_, head_width_;
     bool columns_;
+    std::int64_t window_;
+    float score_cap_;
     int tag_;
 };
 

@@ -144,6 +144,12 @@ class TttType final : public MixerType {
                 "model.qk_norm = true: {} has no norm of queries and keys; remove it, or set model.mixer to "
                 "\"attention\"",
                 name());
+        if (model.windows != std::vector<std::int64_t>{0})
+            throw usage_error("model.window = {}: {} has no window; remove it, or set model.mixer to \"attention\"",
+                              config::toml_text(model.windows), name());
+        if (model.score_cap != 0)
+            throw usage_error("model.score_cap = {}: {} has no scores; remove it, or set model.mixer to \"attention\"",
+                              model.score_cap, name());
         if (model.kv_heads != 0 && model.kv_heads != model.heads)
             throw usage_error(
                 "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "

@@ -215,7 +215,7 @@ class TttMixer final : public Mixer {
 
     std::size_t table_bytes() const override { return rotary_.memory.capacity(); }
 
-    std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t) const override {
+    std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t, std::int64_t) const override {
         auto state = std::make_unique<TttDecodeState>();
         const auto like = [&](Tensor tensor) {
             return tensor.axes() == 0 ? Tensor() : arena.allocate(Type::fp32, tensor.shape());

@@ -237,6 +237,27 @@ BOOST_AUTO_TEST_CASE(a_wrong_word_lists_the_allowed_ones) {
     check_contains(refusal("", {"trace.detail=everything"}), "\"off\", \"step\", \"phase\", \"layer\"");
 }
 
+BOOST_AUTO_TEST_CASE(windows_are_repeated_over_the_blocks) {
+    using Windows = std::vector<std::int64_t>;
+    const auto windows = [](const std::vector<std::string>& settings) {
+        return parse(small_run(), settings).model.windows;
+    };
+    BOOST_TEST(windows({}) == Windows{0});
+    BOOST_TEST(windows({"model.window=16"}) == Windows{16});
+    BOOST_TEST(windows({"model.window=[16]"}) == Windows{16});
+    BOOST_TEST(windows({"model.layers=4", "model.window=[16, 0, 16, 0]"}) == (Windows{16, 0}));
+    BOOST_TEST(windows({"model.layers=4", "model.window=[16, 0, 16]"}) == (Windows{16, 0, 16}));
+    const RunDescription run = parse(small_run(), {"model.layers=4", "model.window=[16, 0, 16]"});
+    BOOST_TEST(run.model.window(3) == 16);
+    BOOST_TEST(plain_value(run, "model.window") == "[16, 0, 16]");
+    BOOST_TEST(plain_value(parse(small_run(), {"model.window=16"}), "model.window") == "16");
+    check_contains(refusal("[model]\nwindow = []\n"), "model.window is empty; it must be: integer");
+    check_contains(refusal("[model]\nwindow = [16, 1.5]\n"), "or a list of integers");
+    check_contains(refusal("[model]\nwindow = \"16\"\n"), "model.window");
+    check_contains(refusal("[model]\nwindow = -1\n"), "model.window = -1: it must not be negative");
+    check_contains(refusal("[model]\nwindow = [16, -1]\n"), "model.window = -1: it must not be negative");
+}
+
 BOOST_AUTO_TEST_CASE(a_list_of_mixers_is_repeated_over_the_blocks) {
     const std::string three = "model.mixer=[\"ttt-linear\", \"ttt-linear\", \"attention\"]";
     const RunDescription run = parse(small_run(), {three, "model.layers=7", "model.kv_heads=1"});

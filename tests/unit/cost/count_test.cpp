@@ -71,6 +71,32 @@ BOOST_AUTO_TEST_CASE(a_block_is_counted_as_it_runs) {
     BOOST_TEST(ModelCount::of(small()).get() == ModelCount::of(small()).get());
 }
 
+// What is outside is not counted, and blocks with different windows are different blocks.
+BOOST_AUTO_TEST_CASE(windows_are_counted) {
+    config::ModelDescription windowed = small();
+    windowed.windows = {8, 0};
+    ModelCount model(windowed);
+    BOOST_TEST(model.alike(1) == 1);
+    BOOST_TEST(model.alike(2) == 0);
+    const auto attention = [&](std::int64_t number) {
+        const auto& operations = model.block(number, shape_of()).forward;
+        return std::find_if(operations.begin(), operations.end(),
+                            [](const auto& one) { return one.kind == Kind::attention_forward; })
+            ->flop;
+    };
+    BOOST_TEST(attention(1) == 2.0 * 2 * 32 * 32 * 64);
+    // The triangle of 24 queries beyond the window goes.
+    BOOST_TEST(attention(0) == 2.0 * 2 * (32 * 32 - 24 * 24) * 64);
+    // Queries 40 to 49 of a sequence, of which the first 30 keys are here: a window of 21 leaves keys 20 to 29.
+    const kernels::AttentionShape part{1, 10, 30, 1, 1, 64, 40, 21};
+    BOOST_TEST(kernels::attention_work(part, Type::fp32, false).flop == 4.0 * 64 * 60);
+    BOOST_TEST(kernels::attention_work(part, Type::fp32, false).bytes == 4.0 * 2 * 64 * (10 + 10));
+    windowed.logit_cap = 5;
+    ModelCount capped(windowed);
+    BOOST_TEST(count_of(capped.head(shape_of()).loss, Kind::cross_entropy) ==
+               count_of(model.head(shape_of()).loss, Kind::cross_entropy) + 1);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_made_again_is_apart) {
     ModelCount model(small());
     CountedShape shape = shape_of();

@@ -139,8 +139,6 @@ BOOST_AUTO_TEST_CASE(what_is_not_computed_here_is_refused_by_key_and_value) {
     refused(of("LlamaForCausalLM", {{"attention_bias", true}}), "attention_bias = true");
     refused(of("LlamaForCausalLM", {{"mlp_bias", true}}), "mlp_bias = true");
     refused(of("LlamaForCausalLM", {{"num_key_value_heads", 3}}), "kv_heads");
-    refused(of("MistralForCausalLM", {{"sliding_window", 64}}), "sliding_window = 64");
-    refused(of("Qwen2ForCausalLM", {{"use_sliding_window", true}, {"sliding_window", 64}}), "sliding_window = 64");
     refused(of("Qwen2ForCausalLM", {{"layer_types", {"full_attention", "sliding_attention"}}}), "layer_types");
     refused(of("Qwen3ForCausalLM", {{"attention_bias", true}, {"head_dim", 8}}), "attention_bias");
     refused(ttt({{"conv_kernel", 3}}), "conv_kernel = 3");
@@ -156,18 +154,48 @@ BOOST_AUTO_TEST_CASE(what_is_not_computed_here_is_refused_by_key_and_value) {
     refused(missing, "lacks num_key_value_heads");
     refused(of("Qwen2ForCausalLM", {{"use_mrope", true}}), "use_mrope = true");
     BOOST_TEST(unknown_of(of("Qwen2ForCausalLM", {{"use_mrope", false}})).empty());
-    refused(of("MistralForCausalLM", {{"max_position_embeddings", 8192}}),
-            "sliding_window is missing, which means 4096: ");
-    refused(of("Qwen2ForCausalLM", {{"max_position_embeddings", 8192}, {"use_sliding_window", true}}),
-            "sliding_window is missing, which means 4096: ");
-    BOOST_TEST(
-        read(of("MistralForCausalLM", {{"max_position_embeddings", 8192}, {"sliding_window", nullptr}})).context ==
-        8192);
-    BOOST_TEST(read(of("MistralForCausalLM", {{"max_position_embeddings", 4096}})).context == 4096);
-    // A window as long as the context hides nothing; Qwen's is off unless used.
-    BOOST_TEST(read(of("MistralForCausalLM", {{"sliding_window", 128}})).context == 128);
-    BOOST_TEST(read(of("MistralForCausalLM", {{"sliding_window", nullptr}})).context == 128);
-    BOOST_TEST(read(of("Qwen2ForCausalLM", {{"use_sliding_window", false}, {"sliding_window", 64}})).context == 128);
+    const Json some = {"full_attention", "chunked_attention"};
+    refused(of("Qwen2ForCausalLM", {{"use_sliding_window", true}, {"sliding_window", 64}, {"layer_types", some}}),
+            "layer_types");
+}
+
+BOOST_AUTO_TEST_CASE(windows_of_layers) {
+    using Windows = std::vector<std::int64_t>;
+    const auto windows = [](const std::string& name, const Json& more) { return read(of(name, more)).windows; };
+    const std::string mistral = "MistralForCausalLM", qwen = "Qwen2ForCausalLM";
+    BOOST_TEST(windows(mistral, {{"sliding_window", 64}}) == Windows{64});
+    BOOST_TEST(windows(mistral, {{"max_position_embeddings", 8192}}) == Windows{4096});  // the key's default
+    // One as long as the context hides nothing.
+    BOOST_TEST(windows(mistral, {{"max_position_embeddings", 4096}}) == Windows{0});
+    BOOST_TEST(windows(mistral, {{"sliding_window", 128}}) == Windows{0});
+    BOOST_TEST(windows(mistral, {{"max_position_embeddings", 8192}, {"sliding_window", nullptr}}) == Windows{0});
+    // Qwen's is off unless used, and begins at a layer.
+    BOOST_TEST(windows(qwen, {{"use_sliding_window", false}, {"sliding_window", 64}}) == Windows{0});
+    const auto used = [&](const Json& more) {
+        return windows(qwen, with({{"use_sliding_window", true}, {"sliding_window", 64}}, more));
+    };
+    BOOST_TEST(used(Json::object()) == Windows{0});  // from layer 28 on
+    BOOST_TEST(used({{"max_window_layers", 0}}) == Windows{64});
+    BOOST_TEST(used({{"max_window_layers", 1}}) == (Windows{0, 64}));
+    BOOST_TEST(used({{"layer_types", {"sliding_attention", "full_attention"}}}) == (Windows{64, 0}));
+    const auto name_of = [](const Json& config) {
+        const Written written = write_model(read(config));
+        BOOST_TEST((read(written.config) == read(config)), written.config.dump(2));
+        BOOST_TEST(unknown_of(written.config).empty());
+        return written.architecture->name;
+    };
+    BOOST_TEST(name_of(of(mistral, {{"sliding_window", 64}})) == mistral);
+    ModelDescription beyond = read(of(qwen));
+    beyond.windows = {500, 64};
+    BOOST_TEST(read(write_model(beyond).config).windows == (Windows{0, 64}));
+    beyond = read(of("LlamaForCausalLM"));
+    beyond.windows = {128};
+    BOOST_TEST(write_model(beyond).architecture->name == "LlamaForCausalLM");
+    for (const Json& types : {Json{"sliding_attention", "full_attention"}, {"full_attention", "sliding_attention"}})
+        for (const std::string name : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+            BOOST_TEST(
+                name_of(of(name, {{"use_sliding_window", true}, {"sliding_window", 64}, {"layer_types", types}})) ==
+                name);
 }
 
 BOOST_AUTO_TEST_CASE(wrong_types_and_impossible_sizes_are_damage_or_refused) {

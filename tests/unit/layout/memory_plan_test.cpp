@@ -130,6 +130,12 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
                     description.model.qk_norm = true;
                 }
                 if (mixers.size() > 1) description.model.kv_heads = 2;
+                // With divided attention a block's workspace depends on its window.
+                if (attention)
+                    description.model.windows =
+                        tied ? std::vector<std::int64_t>{9, 0} : std::vector<std::int64_t>{0, 21};
+                if (mixers.size() > 1) description.model.windows = {0, 0, 5};
+                if (attention && tied) description.batch.micro = 2;
                 description.model.options.change("ttt").set("share_qk", tied);
                 description.model.options.change("ttt").set("pre_conv", !tied);
                 config::resolve(description.model);

@@ -24,6 +24,13 @@ config::ModelDescription heads_of_their_own() {
     return model;
 }
 
+config::ModelDescription windowed() {
+    config::ModelDescription model = heads_of_their_own();
+    model.windows = {4};
+    model.score_cap = 0.7;
+    return model;
+}
+
 Values values_of(const Tensor& tensor) {
     return {tensor.fp32(), tensor.fp32() + tensor.count()};
 }
@@ -72,6 +79,8 @@ struct Mixed {
             made.query_norm = value("query_norm/weight");
             made.key_norm = value("key_norm/weight");
         }
+        made.window = size(description.window(0));
+        made.score_cap = description.score_cap;
         if (description.rope_scaling == config::RopeScaling::none) return made;
         made.factor = description.rope_factor;
         made.low = description.rope_low;
@@ -120,11 +129,12 @@ BOOST_AUTO_TEST_CASE(the_output_is_that_of_the_definition) {
     stretched.rope_high = 2;
     stretched.rope_original_context = 20;  // some pairs turn less than half, some more than twice
     check_output(stretched);
+    check_output(windowed());
 }
 
 // In double precision: of every weight, the two norms' among them, and of the input.
-BOOST_AUTO_TEST_CASE(gradients_are_differences_of_the_definition) {
-    Mixed mixed(heads_of_their_own());
+void check_gradients(const config::ModelDescription& model) {
+    Mixed mixed(model);
     mixed.pass(model::Recompute::none);
     reference::AttentionMixer twin = mixed.twin();
     Values x = values_of(mixed.x);
@@ -153,6 +163,44 @@ BOOST_AUTO_TEST_CASE(gradients_are_differences_of_the_definition) {
     check("query_norm", twin.query_norm, mixed.gradient("query_norm/weight"));
     check("key_norm", twin.key_norm, mixed.gradient("key_norm/weight"));
     check("x", x, values_of(mixed.dx));
+}
+
+BOOST_AUTO_TEST_CASE(gradients_are_differences_of_the_definition) {
+    check_gradients(heads_of_their_own());
+    check_gradients(windowed());
+}
+
+// More tokens than the state has room for, fed in pieces.
+BOOST_AUTO_TEST_CASE(decoding_keeps_a_window) {
+    for (const std::int64_t window : {1, 2, 5}) {
+        config::ModelDescription model = heads_of_their_own();
+        model.windows = {window};
+        Mixed mixed(model);
+        mixed.pass(model::Recompute::none);
+        const Values expected = values_of(mixed.y);
+        for (const std::int64_t most : {1, 3}) {
+            Arena measure;
+            const auto state = mixed.mixer->plan_state(mixed.memory, model.context, most);
+            mixed.mixer->plan_state(measure, model.context, most);
+            const std::int64_t row_bytes = 2 * 20 * 4;  // keys and values of two heads of 10 columns
+            BOOST_TEST(static_cast<std::int64_t>(measure.peak()) <=
+                       row_bytes * (2 * (window - 1) + most) + 2 * static_cast<std::int64_t>(Arena::device_alignment));
+            for (int sequence = 0; sequence < 2; ++sequence) {
+                mixed.mixer->start_sequence(*mixed.backend, *state);
+                for (std::int64_t position = 0; position < shape.length;) {
+                    const std::int64_t count = std::min(1 + position % most, shape.length - position);
+                    const Tensor x = mixed.x.slice(sequence * shape.length + position, count);
+                    mixed.mixer->decode(*mixed.backend, mixed.memory, mixed.y.slice(0, count), *state, x, position);
+                    const float* y = mixed.y.fp32();
+                    for (std::int64_t i = 0; i < count * model.width; ++i)
+                        BOOST_TEST(std::abs(y[i] - expected[static_cast<std::size_t>(
+                                                       (sequence * shape.length + position) * model.width + i)]) <
+                                   1e-5);
+                    position += count;
+                }
+            }
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(heads_computed_again_are_the_same) {

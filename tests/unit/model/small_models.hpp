@@ -59,6 +59,11 @@ inline std::vector<NamedModel> all_kinds() {
         model.head_width = 20;
         model.qk_norm = true;
     });
+    add("windows of some blocks, caps of scores and logits", "attention", [](auto& model) {
+        model.windows = {5, 0};
+        model.score_cap = 0.5;
+        model.logit_cap = 1;
+    });
     add("attention without positions, swiglu with biases", "attention", [](auto& model) {
         model.position = config::Position::none;
         model.bias = config::Bias::all;
@@ -89,6 +94,7 @@ inline std::vector<NamedModel> all_kinds() {
     });
     add("hybrid: attention, both ttt mixers, convolutions", "ttt-mlp", [](auto& model) {
         model.mixers = {"attention", "ttt-linear", "ttt-mlp"};
+        model.windows = {7};
         model.layers = 3;
         model.options.change("ttt").set("base_lr", 0.0);
         model.options.change("ttt").set("pre_conv", true);

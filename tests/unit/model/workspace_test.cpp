@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_pass_that_ends_at_frozen_layers_takes_what_was_planned) {
 BOOST_AUTO_TEST_CASE(decoding_takes_what_was_planned) {
     for (const auto& [name, model] : all_kinds()) BOOST_TEST_CONTEXT(name) {
             OneBlock one(model, Recompute::none);
-            Block::State state = one.block.plan_state(one.memory, shape.length);
+            Block::State state = one.block.plan_state(one.memory, shape.length, shape.length);
             one.block.start_sequence(*one.backend, state);
             Arena measure, workspace({}, plenty, "workspace");
             one.block.plan_decoding(measure, shape.length);

@@ -81,18 +81,44 @@ void pack_transposed(float* transposed, const T* rows, std::int64_t stride, std:
     }
 }
 
-// How many queries, from `first` on, do not see key `key`.
-template <class T>
-std::int64_t blind_queries(const AttentionHead<T>& head, std::int64_t first, std::int64_t key, std::int64_t lanes) {
-    const std::int64_t blind = key - head.query_position - first;
-    return blind < 0 ? 0 : least(blind, lanes);
+std::int64_t between_0_and(std::int64_t most, std::int64_t x) {
+    return x < 0 ? 0 : least(x, most);
 }
 
-// How many keys the queries before query `last` see.
+// Of the queries from `first` on, those in lanes [begin, end) see a key.
+struct Lanes {
+    std::int64_t begin, end;
+};
 template <class T>
-std::int64_t keys_seen(const AttentionHead<T>& head, std::int64_t last) {
-    return least(head.key_length, last + head.query_position);
+Lanes lanes_that_see(const AttentionHead<T>& head, std::int64_t first, std::int64_t key, std::int64_t lanes) {
+    const std::int64_t begin = between_0_and(lanes, key - head.query_position - first);
+    if (head.window == 0) return {begin, lanes};
+    return {begin, between_0_and(lanes, key - head.query_position - first + head.window)};
 }
+
+// The queries [first, last) see keys [begin, end), not each of them all.
+struct Keys {
+    std::int64_t begin, end;
+};
+template <class T>
+Keys keys_seen(const AttentionHead<T>& head, std::int64_t first, std::int64_t last) {
+    const std::int64_t end = least(head.key_length, last + head.query_position);
+    if (head.window == 0) return {0, end};
+    return {between_0_and(end, first + head.query_position - head.window + 1), end};
+}
+
+// With a cap: products of queries and keys become scores. Returns what the result is still to be scaled by.
+template <class T>
+float cap_scores(const AttentionHead<T>& head, float* products, std::int64_t count) {
+    if (head.score_cap == 0) return head.scale;
+    const float cap = head.score_cap, inside = head.scale / cap;
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) products[i] = cap * hyperbolic_tangent(inside * products[i]);
+    return 1.0f;
+}
+
+// Below all scores, and finite: of a query that has not seen a key yet, the maximum's difference to itself is 0.
+constexpr float lowest_score = -1e30f;
 
 // A single query: every product is with a vector, so lanes run over the width.
 template <class T>
@@ -100,18 +126,23 @@ void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std:
     const T* q = head.q + query * head.query_stride;
     float *scores = scratch, *room = scores + key_tile;
     float* const out = sums_of(y + query * head.output_stride, head.output_stride, 1, head.width, room).data;
-    const std::int64_t width = head.width, seen = keys_seen(head, query + 1);
-    float highest = -__builtin_inff(), total = 0;
+    const std::int64_t width = head.width;
+    const Keys seen = keys_seen(head, query, query + 1);
+    float highest = lowest_score, total = 0;
     for (std::int64_t c = 0; c < width; ++c) out[c] = 0.0f;
-    for (std::int64_t from = 0; from < seen; from += key_tile) {
-        const std::int64_t keys = least(key_tile, seen - from);
-        float raised = highest;
+    for (std::int64_t from = seen.begin; from < seen.end; from += key_tile) {
+        const std::int64_t keys = least(key_tile, seen.end - from);
         for (std::int64_t j = 0; j < keys; ++j) {
             const T* k = head.k + (from + j) * head.key_stride;
-            float score = 0;
-#pragma omp simd reduction(+ : score)
-            for (std::int64_t c = 0; c < width; ++c) score += to_float(q[c]) * to_float(k[c]);
-            scores[j] = score * head.scale;
+            float product = 0;
+#pragma omp simd reduction(+ : product)
+            for (std::int64_t c = 0; c < width; ++c) product += to_float(q[c]) * to_float(k[c]);
+            scores[j] = product;
+        }
+        const float scale = cap_scores(head, scores, keys);
+        float raised = highest;
+        for (std::int64_t j = 0; j < keys; ++j) {
+            scores[j] *= scale;
             raised = scores[j] > raised ? scores[j] : raised;
         }
         const float correction = exponential(highest - raised);
@@ -123,7 +154,7 @@ void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std:
         }
         total = total * correction + added;
         highest = raised;
-        if (from > 0)
+        if (from > seen.begin)
             for (std::int64_t c = 0; c < width; ++c) out[c] *= correction;
         float* rest = room;
         const Rows values = rows_of(head.v + from * head.value_stride, head.value_stride, keys, width, rest);
@@ -149,12 +180,12 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
     const Sums out = sums_of(y + first * stride, stride, count, width, room);
     pack_transposed(queries, head.q + first * head.query_stride, head.query_stride, count, lanes, width);
     for (std::int64_t i = 0; i < lanes; ++i) {
-        highest[i] = -__builtin_inff();
+        highest[i] = lowest_score;
         total[i] = 0.0f;
     }
-    const std::int64_t seen = keys_seen(head, first + count);
-    for (std::int64_t from = 0; from < seen; from += key_tile) {
-        const std::int64_t keys = least(key_tile, seen - from);
+    const Keys seen = keys_seen(head, first, first + count);
+    for (std::int64_t from = seen.begin; from < seen.end; from += key_tile) {
+        const std::int64_t keys = least(key_tile, seen.end - from);
         float* rest = room;
         const Rows key_rows = rows_of(head.k + from * head.key_stride, head.key_stride, keys, width, rest);
         const Rows value_rows = rows_of(head.v + from * head.value_stride, head.value_stride, keys, width, rest);
@@ -162,11 +193,13 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
         for (std::int64_t i = 0; i < lanes; ++i) correction[i] = highest[i];
         for (std::int64_t j = 0; j < keys; ++j) {
             float* line = scores + j * lanes;
-            const std::int64_t blind = blind_queries(head, first, from + j, lanes);
-            for (std::int64_t i = 0; i < blind; ++i) line[i] = -__builtin_inff();
+            const float scale = cap_scores(head, line, lanes);
+            const Lanes see = lanes_that_see(head, first, from + j, lanes);
+            for (std::int64_t i = 0; i < see.begin; ++i) line[i] = -__builtin_inff();
+            for (std::int64_t i = see.end; i < lanes; ++i) line[i] = -__builtin_inff();
 #pragma omp simd
             for (std::int64_t i = 0; i < lanes; ++i) {
-                line[i] *= head.scale;
+                line[i] *= scale;
                 highest[i] = line[i] > highest[i] ? line[i] : highest[i];
             }
         }
@@ -183,14 +216,14 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
                 total[i] += line[i];
             }
         }
-        if (from > 0)
+        if (from > seen.begin)
             for (std::int64_t i = 0; i < count; ++i) {
                 float* row = out.data + i * out.stride;
                 const float factor = correction[i];
                 for (std::int64_t c = 0; c < width; ++c) row[c] *= factor;
             }
         tile_product(out.data, out.stride, {scores, 1, lanes}, value_rows.data, value_rows.stride, count, width, keys,
-                     from > 0);
+                     from > seen.begin);
     }
     for (std::int64_t i = 0; i < count; ++i) {
         float* row = out.data + i * out.stride;
@@ -202,6 +235,7 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
 }
 
 // P = exp(scale K Qᵀ - log_sum_exp), dV += P dY, dP = V dYᵀ, dS = scale P ⊙ (dP - Σ_c dy y), dK += dS Q, dQ += dSᵀ K.
+// With a cap, P = exp(S - log_sum_exp) of S = cap tanh(scale K Qᵀ / cap), and dS gets the factor 1 - (S / cap)².
 template <class T>
 void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float* dk, float* dv, const T* dy,
               const T* y, const float* log_sum_exp, float* scratch) {
@@ -230,9 +264,9 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
             along[i] = sum;
             level[i] = log_sum_exp[first + i];
         }
-        const std::int64_t seen = keys_seen(head, first + count);
-        for (std::int64_t from = 0; from < seen; from += key_tile) {
-            const std::int64_t keys = least(key_tile, seen - from);
+        const Keys seen = keys_seen(head, first, first + count);
+        for (std::int64_t from = seen.begin; from < seen.end; from += key_tile) {
+            const std::int64_t keys = least(key_tile, seen.end - from);
             float* rest = room;
             const Rows k_rows = rows_of(head.k + from * head.key_stride, head.key_stride, keys, width, rest);
             const Rows v_rows = rows_of(head.v + from * head.value_stride, head.value_stride, keys, width, rest);
@@ -242,20 +276,25 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
             for (std::int64_t j = 0; j < keys; ++j) {
                 float* p = weights + j * lanes;
                 float* ds = gradient + j * lanes;
+                const float scale = cap_scores(head, p, lanes);
+                const bool capped = head.score_cap > 0;
+                const float inverse_cap = capped ? 1.0f / head.score_cap : 0.0f;
 #pragma omp simd
                 for (std::int64_t i = 0; i < lanes; ++i) {
-                    p[i] = exponential(head.scale * p[i] - level[i]);
-                    ds[i] = head.scale * p[i] * (ds[i] - along[i]);
+                    const float share = inverse_cap * p[i], slope = capped ? 1.0f - share * share : 1.0f;
+                    p[i] = exponential(scale * p[i] - level[i]);
+                    ds[i] = head.scale * slope * p[i] * (ds[i] - along[i]);
                 }
-                const std::int64_t blind = blind_queries(head, first, from + j, lanes);
-                for (std::int64_t i = 0; i < blind; ++i) p[i] = ds[i] = 0.0f;
+                const Lanes see = lanes_that_see(head, first, from + j, lanes);
+                for (std::int64_t i = 0; i < see.begin; ++i) p[i] = ds[i] = 0.0f;
+                for (std::int64_t i = see.end; i < lanes; ++i) p[i] = ds[i] = 0.0f;
             }
             tile_product(dv + from * width, width, {weights, lanes, 1}, dy_rows.data, dy_rows.stride, keys, width,
                          count, true);
             tile_product(dk + from * width, width, {gradient, lanes, 1}, q_rows.data, q_rows.stride, keys, width, count,
                          true);
             tile_product(dq_sums.data, dq_sums.stride, {gradient, 1, lanes}, k_rows.data, k_rows.stride, count, width,
-                         keys, from > 0);
+                         keys, from > seen.begin);
         }
         for (std::int64_t i = 0; i < count; ++i)
             store_row(dq + (first + i) * dq_stride, dq_sums.data + i * dq_sums.stride, width);

@@ -15,7 +15,9 @@ struct AttentionHead {
     std::int64_t output_stride;                           // of y and dy
     std::int64_t query_length, key_length, width;
     std::int64_t query_position;
-    float scale;  // of the scores: 1/sqrt(f)
+    std::int64_t window;  // 0: none
+    float scale;          // of the scores: 1/sqrt(f)
+    float score_cap;      // 0: none
 };
 
 constexpr std::int64_t attention_query_tile = 64, attention_key_tile = 64;

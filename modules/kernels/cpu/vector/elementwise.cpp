@@ -208,8 +208,18 @@ float sum_of_exponentials(const bf16* x, float shift, std::int64_t count) {
 }
 
 template <class T>
-void scaled_exponentials(T* x, float shift, float factor, std::int64_t count) {
-    map(x, x, count, [=](float v) { return factor * exponential(v - shift); });
+void softmax_gradient(T* x, float shift, float factor, float inverse_cap, std::int64_t count) {
+    const bool capped = inverse_cap > 0.0f;
+    map(x, x, count, [=](float v) {
+        const float share = v * inverse_cap;
+        return factor * exponential(v - shift) * (capped ? 1.0f - share * share : 1.0f);  // v may be -inf without a cap
+    });
+}
+
+template <class T>
+void cap(T* x, float cap, std::int64_t count) {
+    const float inverse_cap = 1.0f / cap;
+    map(x, x, count, [=](float v) { return cap * hyperbolic_tangent(v * inverse_cap); });
 }
 
 template <class T>
@@ -251,7 +261,8 @@ constexpr Elementwise<T> table() {
             rotate_halves<T>,
             maximum<T>,
             sum_of_exponentials,
-            scaled_exponentials<T>,
+            softmax_gradient<T>,
+            cap<T>,
             adamw<T>};
 }
 

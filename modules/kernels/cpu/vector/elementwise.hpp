@@ -48,8 +48,9 @@ struct Elementwise {
 
     float (*maximum)(const T* x, std::int64_t count);                           // ignores NaN; -inf for count 0
     float (*sum_of_exponentials)(const T* x, float shift, std::int64_t count);  // Σ exp(x - shift)
-    // x = factor · exp(x - shift)
-    void (*scaled_exponentials)(T* x, float shift, float factor, std::int64_t count);
+    // x = factor · exp(x - shift) · (1 - (x · inverse_cap)²)
+    void (*softmax_gradient)(T* x, float shift, float factor, float inverse_cap, std::int64_t count);
+    void (*cap)(T* x, float cap, std::int64_t count);  // x = cap · tanh(x / cap)
 
     // `working` receives the new parameter, rounded; null if T is float.
     void (*adamw)(float* parameter, T* working, const float* gradient, float* first_moment, float* second_moment,
