@@ -1,6 +1,10 @@
 // lockstep eval: validation loss and perplexity of a checkpoint or a Hugging Face folder
+#include <bit>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 
 #include "base/command_line.hpp"
 #include "base/progress_line.hpp"
@@ -22,7 +26,35 @@ struct Options {
     std::string checkpoint, device = "auto", format = "text", jsonl_field = "text";
     std::vector<std::string> data;
     std::int64_t length = 0, micro = 0, windows = 0;
+    bool by_position = false;
 };
+
+// The mean losses of ranges of positions, two to an octave: 1, 2, 3, 4–5, 6–7, 8–11 …; position p follows p tokens.
+Table table_by_position(const std::vector<double>& losses) {
+    Table table({{"first_position", "from position"},
+                 {"last_position", "to"},
+                 {"validation_loss", "validation loss, nats", 5},
+                 {"perplexity", "perplexity", 3}});
+    const auto length = static_cast<std::int64_t>(losses.size());
+    for (std::int64_t first = 1; first <= length;) {
+        const std::int64_t octave = std::int64_t{1} << (std::bit_width(static_cast<std::uint64_t>(first)) - 1);
+        const std::int64_t last = std::min(length, first + std::max<std::int64_t>(octave / 2, 1) - 1);
+        const double sum = std::accumulate(losses.begin() + first - 1, losses.begin() + last, 0.0);
+        const double loss = sum / static_cast<double>(last - first + 1);
+        table.add_row({first, last, loss, std::exp(loss)});
+        first = last + 1;
+    }
+    return table;
+}
+
+std::string result_text(const Table& whole, const Table& positions, TableFormat format) {
+    if (positions.rows().empty()) return format == TableFormat::json ? whole.print_object() : whole.print(format);
+    if (format == TableFormat::csv) return positions.print(format);
+    if (format != TableFormat::json) return whole.print(format) + "\n" + positions.print(format);
+    auto object = nlohmann::ordered_json::parse(whole.print_object());
+    object["positions"] = nlohmann::ordered_json::parse(positions.print(format));
+    return object.dump(2) + "\n";
+}
 
 data::DatasetOptions dataset_options(const Options& options, const train::ModelFile& file) {
     data::DatasetOptions dataset;
@@ -76,8 +108,9 @@ int run(const Options& options) {
         stage.set_inner_rate_factor(train::inner_rate_factor(file));
         train::BatchTensors batch(backend.device(), stage_options.shape);
         ProgressLine progress("evaluation");
-        const train::Evaluation result =
-            train::evaluate(backend, stage, batch, *dataset, options.windows, *group, progress);
+        std::vector<double> losses;
+        const train::Evaluation result = train::evaluate(backend, stage, batch, *dataset, options.windows, *group,
+                                                         progress, options.by_position ? &losses : nullptr);
         Table table({{"checkpoint", "checkpoint"},
                      {"step", "step"},
                      {"tokens", "tokens"},
@@ -86,8 +119,8 @@ int run(const Options& options) {
                      {"bits_per_byte", "bits per byte", 4}});
         table.add_row({file.path, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss),
                        result.bits_per_byte > 0 ? Cell(result.bits_per_byte) : Cell()});
-        cluster::on_root(
-            *group, [&] { print_result(format == TableFormat::json ? table.print_object() : table.print(format)); });
+        const Table positions = table_by_position(losses);
+        cluster::on_root(*group, [&] { print_result(result_text(table, positions, format)); });
         return 0;
     });
 }
@@ -111,6 +144,8 @@ void add_eval(CLI::App& program, Action& action) {
         ->check(above_zero());
     command->add_option("--windows", options->windows, "Use only the first N windows of the data (default: all)")
         ->check(above_zero());
+    command->add_flag("--by-position", options->by_position,
+                      "Also the loss by position in the sequence, in ranges (csv: only this)");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -30,6 +30,8 @@ std::vector<Plot> prediction_plots(const PredictedCurve& curve, const ComparedCu
 using Labels = std::vector<std::string>;
 Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labels);
 Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& labels);
+// From each run's positions.json (analysis/load/positions.hpp).
+Plot position_plot(const std::vector<Measurement>& measurements, const Labels& labels);
 Plot distribution_plot(const std::vector<Measurement>& measurements, const Labels& labels);
 // Of one run.
 Plot heat_plot(const Measurement& measurement, const std::string& label, const std::string& suffix);

@@ -172,7 +172,10 @@ class Writer {
 
     void loss() {
         html_.heading(2, "Loss");
-        figures({loss_plot(all_, labels_)});
+        std::vector<Plot> plots = {loss_plot(all_, labels_)};
+        if (Plot positions = position_plot(all_, labels_); positions.missing.empty())  // most runs have none
+            plots.push_back(std::move(positions));
+        figures(plots);
         const Table table = losses_table(all_, labels_);
         if (!table.rows().empty()) html_.table(table, "Losses");
     }

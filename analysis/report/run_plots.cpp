@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "analysis/load/positions.hpp"
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
 #include "base/plural.hpp"
@@ -253,6 +254,39 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
     }
     plot.caption += chosen.left_out;
     return curves.done(axes("step", "loss, nats a token") + step_tics(first, last, plot.width));
+}
+
+Plot position_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
+    Curves curves;
+    Plot& plot = curves.plot;
+    plot.name = "positions";
+    plot.title = "Perplexity by position";
+    const Chosen chosen =
+        choose(measurements, labels, [](const Measurement& one) { return losses_by_position(one.path).size() > 1; });
+    if (chosen.runs.empty())
+        return Plot::without("no run's folder has a positions.json of lockstep eval --by-position.", plot.name,
+                             plot.title);
+    double longest = 1;
+    for (const std::size_t run : chosen.runs) {
+        Block block{labels[run], {"position", "perplexity"}, {}};
+        for (const PositionLoss& range : losses_by_position(measurements[run].path)) {
+            const double middle = std::sqrt(static_cast<double>(range.first) * static_cast<double>(range.last));
+            block.rows.push_back({middle, std::exp(range.loss)});
+            longest = std::max(longest, static_cast<double>(range.last));
+        }
+        add_curve(curves, std::move(block), curve_title(labels[run], measurements[run]));
+    }
+    plot.caption =
+        "Perplexity of a token by the number of tokens before it in its sequence, both axes logarithmic; a point is a "
+        "range of positions, two to an octave. A curve that falls to the end is of a model that uses its whole "
+        "context." +
+        chosen.left_out;
+    std::string tics;
+    for (double position = 1; position <= longest * 1.01; position *= 4)
+        tics += fmt::format("{}'{:g}' {:g}", tics.empty() ? "" : ", ", position, position);
+    return curves.done(
+        axes("position, tokens", "perplexity") +
+        fmt::format("set logscale xy\nset xtics ({})\nset format y '%g'\nset xrange [1:{:g}]\n", tics, longest * 1.1));
 }
 
 Plot distribution_plot(const std::vector<Measurement>& measurements, const Labels& labels) {

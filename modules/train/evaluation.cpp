@@ -50,10 +50,16 @@ Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::i
 }
 
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
-                    std::int64_t windows, cluster::HostGroup& group, ProgressLine& progress) {
+                    std::int64_t windows, cluster::HostGroup& group, ProgressLine& progress,
+                    std::vector<double>* by_position) {
     EvaluationShare share;
     share.micro = stage.shape().batch;
     share.length = stage.shape().length;
+    std::vector<float> losses;
+    if (by_position) {
+        losses.resize(static_cast<std::size_t>(stage.shape().rows()));
+        by_position->assign(static_cast<std::size_t>(share.length), 0);
+    }
     share.replicas = {group.rank(), group.size()};
     stage.set_timed(false);
     const auto evaluate_batch = [&](const LoadWindows& load) {
@@ -62,8 +68,17 @@ Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors
         stage.forward(0, batch.ids);
         stage.loss(0, batch.targets, 0, batch.losses);
         backend.sum(batch.sum, batch.losses, kernels::Accumulate::yes);
+        if (!by_position) return;
+        backend.download(losses.data(), batch.losses);
+        for (std::size_t i = 0; i < losses.size(); ++i)  // ignored targets lose 0
+            (*by_position)[i % by_position->size()] += static_cast<double>(losses[i]);
     };
-    return evaluate(backend, data, windows, share, batch.sum, evaluate_batch, group, progress);
+    const Evaluation evaluation = evaluate(backend, data, windows, share, batch.sum, evaluate_batch, group, progress);
+    if (!by_position) return evaluation;
+    group.all_reduce(*by_position, cluster::Reduce::sum);
+    const auto counted = static_cast<double>(evaluation.tokens / share.length);
+    for (double& loss : *by_position) loss /= counted;
+    return evaluation;
 }
 
 }  // namespace lockstep::train

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "base/progress_line.hpp"
 #include "cluster/host_group.hpp"
@@ -45,8 +46,9 @@ using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
                     cluster::HostGroup& group, ProgressLine& progress);
-// With the whole model on every rank.
+// With the whole model on every rank. `by_position`, where it is not null: the mean loss at each position of a window.
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
-                    std::int64_t windows, cluster::HostGroup& group, ProgressLine& progress);
+                    std::int64_t windows, cluster::HostGroup& group, ProgressLine& progress,
+                    std::vector<double>* by_position = nullptr);
 
 }  // namespace lockstep::train

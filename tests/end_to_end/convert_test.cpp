@@ -143,6 +143,24 @@ BOOST_AUTO_TEST_CASE(tokens_are_evaluated_without_the_tokenizer) {
     for (int i = 0; i < 400; ++i) tokens += {static_cast<char>(i * i % 64), '\0'};
     write_file(place.path() / "tokens.bin", tokens);
     check_exit(run("eval --checkpoint model --data tokens.bin --length 32", place.path()), 0);
+    // By position; the ranges' means weigh up to the whole.
+    const std::string by_position = "eval --checkpoint model --data tokens.bin --length 24 --micro 3 --by-position";
+    const Json one = Json::parse(run(by_position + " --format json", place.path()).out);
+    double sum = 0;
+    std::vector<std::int64_t> firsts;
+    for (const Json& range : one.at("positions")) {
+        firsts.push_back(range.at("first_position"));
+        const std::int64_t count = range.at("last_position").get<std::int64_t>() - firsts.back() + 1;
+        sum += range.at("validation_loss").get<double>() * static_cast<double>(count);
+    }
+    BOOST_TEST(firsts == (std::vector<std::int64_t>{1, 2, 3, 4, 6, 8, 12, 16, 24}));
+    BOOST_TEST(std::abs(sum / 24 - one.at("validation_loss").get<double>()) < 1e-6);
+    const Json two = Json::parse(run(by_position + " --format json", place.path(), 2).out);
+    for (std::size_t i = 0; i < firsts.size(); ++i)
+        BOOST_TEST(std::abs(one["positions"][i]["validation_loss"].get<double>() -
+                            two["positions"][i]["validation_loss"].get<double>()) < 1e-6);
+    BOOST_TEST(run(by_position + " --format csv", place.path())
+                   .out.starts_with("first_position,last_position,validation_loss,perplexity\n1,1,"));
     const Result text = run("eval --checkpoint model --data text --length 32", place.path());
     BOOST_TEST(text.exit_code != 0, text);
     BOOST_TEST(contains(text.error, "tokenizer.json"), text);

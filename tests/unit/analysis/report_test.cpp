@@ -2,11 +2,13 @@
 // report_gnuplot_test.cpp.
 #define BOOST_TEST_MODULE report
 #include <cmath>
+#include <fstream>
 
 #include "analysis/report/gnuplot.hpp"
 #include "analysis/report/text.hpp"
 #include "base/format.hpp"
 #include "unit/analysis/report_page.hpp"
+#include "unit/trace/synthetic_trace.hpp"
 
 using namespace lockstep;
 using namespace lockstep::analysis;
@@ -123,6 +125,31 @@ BOOST_AUTO_TEST_CASE(validation_losses_are_points_over_the_training_loss) {
         BOOST_TEST(holds(one.script, title), title);
     const std::string table = losses_table(runs, run_labels(runs)).print(TableFormat::csv);
     BOOST_TEST(holds(table, ",3.375,50,2.375,3.25,40\n"), table);
+}
+
+BOOST_AUTO_TEST_CASE(perplexity_by_position_comes_from_a_file_in_the_runs_folder) {
+    const trace::test::TemporaryFolder folder("report-positions");
+    std::vector<Measurement> runs = {make_run("a", 1, 1), make_run("b", 1, 1)};
+    runs[0].path = folder.string();
+    const auto write = [&](const std::string& text) { std::ofstream(folder / "positions.json") << text; };
+    const auto plot = [&] { return position_plot(runs, run_labels(runs)); };
+    BOOST_TEST(holds(plot().missing, "positions.json"));
+    const std::string first = R"({"first_position": 1, "last_position": 1, "validation_loss": 2.0, "perplexity": 7.4})";
+    write(R"({"step": 5, "positions": [)" + first +
+          R"(, {"first_position": 2, "last_position": 8, "validation_loss": 0.0, "perplexity": 1.0}]})");
+    const Plot drawn = plot();
+    BOOST_TEST_REQUIRE(drawn.missing.empty());
+    BOOST_TEST_REQUIRE(drawn.blocks.size() == 1u);
+    BOOST_TEST(drawn.blocks[0].title == "a");
+    BOOST_TEST((drawn.blocks[0].rows == std::vector<std::vector<double>>{{1, std::exp(2.0)}, {4, 1}}));
+    // What is damaged or something else is left out.
+    for (const std::string& text :
+         std::vector<std::string>{"", "[]", R"({"positions": 3})", R"({"positions": [7, 8]})",
+                                  R"({"positions": [)" + first + ", " + first + "]}",
+                                  R"({"positions": [)" + first + R"(, {"first_position": 2}]})"}) {
+        write(text);
+        BOOST_TEST(!plot().missing.empty(), text);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_law_is_drawn_over_the_measured_base) {

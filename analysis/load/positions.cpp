@@ -1,0 +1,33 @@
+#include "analysis/load/positions.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::analysis {
+
+std::vector<PositionLoss> losses_by_position(const std::string& path) {
+    std::error_code ignored;
+    std::filesystem::path folder = path;
+    if (!std::filesystem::is_directory(folder, ignored)) folder = folder.parent_path();
+    std::ifstream stream(folder / "positions.json");
+    if (!stream) return {};
+    std::vector<PositionLoss> losses;
+    try {
+        const nlohmann::json file = nlohmann::json::parse(stream);
+        for (const nlohmann::json& range : file.at("positions")) {
+            const PositionLoss loss{range.at("first_position").get<std::int64_t>(),
+                                    range.at("last_position").get<std::int64_t>(),
+                                    range.at("validation_loss").get<double>()};
+            const bool follows = losses.empty() || loss.first > losses.back().last;
+            if (loss.first < 1 || loss.last < loss.first || !std::isfinite(loss.loss) || !follows) return {};
+            losses.push_back(loss);
+        }
+    } catch (const nlohmann::json::exception&) {
+        return {};
+    }
+    return losses;
+}
+
+}  // namespace lockstep::analysis
