@@ -1,6 +1,7 @@
 // LlamaForCausalLM and those that differ from it in little: Mistral (a window), Qwen2 (biases of queries, keys and
 // values) and Qwen3 (norms of queries and keys). Rotation pairs column i of a head with column i + half, as attention
 // does here.
+#include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
@@ -118,18 +119,19 @@ void read_qwen_window(ConfigReader& reader, ModelDescription& model) {
     const bool used = reader.flag("use_sliding_window", false);
     const std::int64_t window = used ? read_window(reader, model) : 0;
     const double first = reader.number("max_window_layers", where_missing);
+    const auto layers = std::min<std::int64_t>(model.layers, 1 << 16);  // not checked yet, and may be anything
     model.windows.clear();
-    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    for (std::int64_t layer = 0; layer < layers; ++layer)
         model.windows.push_back(static_cast<double>(layer) < first ? 0 : window);
-    if (const Json* layers = reader.value("layer_types")) {
-        if (!layers->is_array() || static_cast<std::int64_t>(layers->size()) != model.layers)
+    if (const Json* types = reader.value("layer_types")) {
+        if (!types->is_array() || static_cast<std::int64_t>(types->size()) != model.layers)
             reader.refuse("layer_types", "it is a list of words, one for each layer");
-        for (std::size_t layer = 0; layer < layers->size(); ++layer) {
-            const Json& type = layers->at(layer);
+        model.windows.clear();
+        for (const Json& type : *types) {
             if (type != "full_attention" && !(used && type == "sliding_attention"))
                 reader.refuse("layer_types", used ? "its words are full_attention and sliding_attention"
                                                   : "without use_sliding_window attention sees the whole context");
-            model.windows[layer] = type == "full_attention" ? 0 : window;
+            model.windows.push_back(type == "full_attention" ? 0 : window);
         }
     }
     reader.require("use_mrope", false, "a token has one position here");

@@ -204,7 +204,8 @@ BOOST_AUTO_TEST_CASE(wrong_types_and_impossible_sizes_are_damage_or_refused) {
     refused(of("LlamaForCausalLM", {{"hidden_size", 16.5}}), "hidden_size", ExitCode::damaged);
     refused(of("LlamaForCausalLM", {{"hidden_size", 18446744073709551615u}}), "hidden_size", ExitCode::damaged);
     refused(of("LlamaForCausalLM", {{"hidden_size", std::int64_t{1} << 40}}), "width");
-    refused(of("LlamaForCausalLM", {{"num_hidden_layers", 1'000'000'000}}), "layers");
+    for (const char* name : {"LlamaForCausalLM", "Qwen2ForCausalLM"})
+        refused(of(name, {{"num_hidden_layers", 1'000'000'000}}), "layers");
     for (const char* key : {"hidden_size", "intermediate_size", "num_key_value_heads", "head_dim"})
         refused(of("LlamaForCausalLM", {{key, 0}}), std::string(key) + " = 0");
     refused(with(gpt2, {{"n_inner", 0}}), "n_inner = 0");
