@@ -18,6 +18,9 @@ if(LOCKSTEP_HAS_CUDA)
     add_library(lockstep_cuda STATIC ${cuda_sources})
     target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels lockstep::cluster lockstep_cuda_toolkit
                                         PRIVATE lockstep_cuda_options MPI::MPI_C)
+    if(LOCKSTEP_TESTS)  # ptx/kernels reads the machine code, which nvcc would compress where it is large
+        target_compile_options(lockstep_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)
+    endif()
 else()
     add_library(lockstep_cuda STATIC ${cuda_absent_sources})
     target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels lockstep::cluster)
