@@ -64,7 +64,8 @@ Operation attention_work(const AttentionShape& shape, Type type, bool backward) 
     if (shape.window > 0) pairs -= rising_pairs(position - static_cast<double>(shape.window), queries, keys);
     work.flop = 4 * work.batch * width * pairs;
     const double query_rows = queries * static_cast<double>(shape.batch * shape.heads) * width;
-    const double key_rows = static_cast<double>(shape.key_length - shape.first_seen(0)) * static_cast<double>(shape.batch * shape.key_heads) * width;
+    const double key_rows = static_cast<double>(shape.key_length - shape.first_seen(0)) *
+                            static_cast<double>(shape.batch * shape.key_heads) * width;
     work.bytes = static_cast<double>(type_bytes(type)) * 2 * (query_rows + key_rows);
     if (backward) {
         work.flop *= 2;

@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         if (bounded && step_query - (warp_first + Tile::warp_rows - 1) >= sizes.bounds.window)
             continue;  // all too late
 
-        // Scores, which become weights: at once, or with bounds for each product anew, which keeps fewer registers.
+        // Scores, which become weights: at once, or with bounds, where a score's slope is wanted too, for each product.
         Sums<N> scores[M];
         Left<T, Tile::queries / 16> left[M];
         const float* const step_rows = reinterpret_cast<const float*>(lane_rows + here);
