@@ -59,6 +59,14 @@ struct TttShape {
     std::int64_t hidden() const { return mlp ? 4 * head_width : head_width; }
 };
 
+struct DeltaShape {
+    std::int64_t batch, length, heads, key_heads, key_width, value_width;  // B, L, H, G, fk, fv
+    bool valid() const {
+        return batch > 0 && length > 0 && key_heads > 0 && heads > 0 && heads % key_heads == 0 && key_width > 0 &&
+               value_width > 0;
+    }
+};
+
 // The learned tensors of the inner model, or their gradients.
 struct TttInner {
     Tensor weight1, bias1;          // [H, f, g], [H, 1, g]

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/cpu/scratch_sizes.hpp"
+#include "kernels/delta_gpu_saved.hpp"
 #include "kernels/ttt_gpu_saved.hpp"
 
 namespace lockstep::kernels {
@@ -171,6 +172,12 @@ void CountingBackend::gelu_forward(Tensor y, Tensor x) {
 void CountingBackend::gelu_backward(Tensor dx, Tensor dy, Tensor x) {
     moves(Kind::activation_backward, x.type(), {dx, dy, x});
 }
+void CountingBackend::silu_forward(Tensor y, Tensor x) {
+    moves(Kind::activation_forward, x.type(), {y, x});
+}
+void CountingBackend::silu_backward(Tensor dx, Tensor dy, Tensor x) {
+    moves(Kind::activation_backward, x.type(), {dx, dy, x});
+}
 void CountingBackend::swiglu_forward(Tensor y, Tensor gate, Tensor up) {
     moves(Kind::gated_forward, y.type(), {y, gate, up});
 }
@@ -231,6 +238,28 @@ void CountingBackend::ttt_backward(Tensor, Tensor, Tensor, Tensor, Tensor, const
 void CountingBackend::ttt_decode(Tensor, const TttState&, Tensor q, Tensor, Tensor, Tensor, Tensor, const TttInner&,
                                  const TttShape& shape, std::int64_t) {
     operations_.push_back(ttt_work(shape, q.type(), false));
+}
+
+void CountingBackend::delta_gates_forward(Tensor log_decay, Tensor strength, Tensor decay_logit, Tensor strength_logit,
+                                          Tensor, Tensor) {
+    moves(Kind::copy, log_decay.type(), {log_decay, strength, decay_logit, strength_logit});
+}
+void CountingBackend::delta_gates_backward(Tensor ddecay_logit, Tensor dstrength_logit, Tensor, Tensor,
+                                           Tensor dlog_decay, Tensor dstrength, Tensor decay_logit, Tensor strength,
+                                           Tensor, Tensor) {
+    moves(Kind::copy, dlog_decay.type(),
+          {ddecay_logit, dstrength_logit, dlog_decay, dstrength, decay_logit, strength});
+}
+std::int64_t CountingBackend::delta_saved_count(const DeltaShape& shape, Type type) const {
+    return kind_ == DeviceKind::cuda ? delta_gpu_saved_count(shape, type) : cpu::delta_saved_count(shape);
+}
+void CountingBackend::delta_forward(Tensor, Tensor, Tensor q, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                                    const DeltaShape& shape) {
+    operations_.push_back(delta_work(shape, q.type(), false));
+}
+void CountingBackend::delta_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor q, Tensor,
+                                     Tensor, Tensor, Tensor, Tensor, Tensor, const DeltaShape& shape) {
+    operations_.push_back(delta_work(shape, q.type(), true));
 }
 
 void CountingBackend::cap_logits(Tensor logits, float) {

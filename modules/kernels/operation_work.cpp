@@ -93,4 +93,21 @@ Operation ttt_work(const TttShape& shape, Type type, bool backward) {
     return work;
 }
 
+Operation delta_work(const DeltaShape& shape, Type type, bool backward) {
+    Operation work;
+    work.kind = backward ? OperationKind::delta_backward : OperationKind::delta_forward;
+    work.type = type;
+    const auto fk = static_cast<double>(shape.key_width), fv = static_cast<double>(shape.value_width);
+    work.batch = static_cast<double>(shape.batch * shape.heads);
+    const double tokens = static_cast<double>(shape.batch * shape.length);
+    work.flop = 6 * tokens * static_cast<double>(shape.heads) * fk * fv;
+    work.bytes = static_cast<double>(type_bytes(type)) * 2 * tokens *
+                 (static_cast<double>(shape.key_heads) * fk + static_cast<double>(shape.heads) * fv);
+    if (backward) {
+        work.flop *= 2;
+        work.bytes *= 2;
+    }
+    return work;
+}
+
 }  // namespace lockstep::kernels

@@ -3,7 +3,7 @@
 // from here, so that measured rates and predicted times agree about the work.
 //
 // Model FLOP, additive: a product 2 m n k, causal attention half of the square, a TTT scan H (6 f² + 4 b f) per token
-// for the linear inner model and H (56 f² + 20 b f) for the MLP; a backward pass of either has twice the FLOP of its
+// for the linear inner model and H (56 f² + 20 b f) for the MLP, the delta rule 6 H fk fv; a backward pass of each has twice the FLOP of its
 // forward pass. Bytes: every large tensor once per read or write; accumulation reads and writes. Statistics, a few
 // numbers per row, are ignored.
 #pragma once
@@ -25,6 +25,8 @@ enum class OperationKind : std::uint8_t {
     ttt_linear_backward,
     ttt_mlp_forward,
     ttt_mlp_backward,
+    delta_forward,
+    delta_backward,
     norm_forward,
     norm_backward,
     activation_forward,
@@ -78,6 +80,7 @@ double total_flop(const std::vector<Operation>& operations);
 Operation product_work(OperationKind kind, Type type, std::int64_t rows, std::int64_t columns, std::int64_t depth);
 Operation attention_work(const AttentionShape& shape, Type type, bool backward);
 Operation ttt_work(const TttShape& shape, Type type, bool backward);
+Operation delta_work(const DeltaShape& shape, Type type, bool backward);
 Operation moved_work(OperationKind kind, Type type, double bytes);
 
 }  // namespace lockstep::kernels
