@@ -48,17 +48,27 @@ void for_each_case(Body&& body) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(gelu_follows_the_reference) {
+BOOST_AUTO_TEST_CASE(activations_follow_the_reference) {
     for_each_case([](Type type, std::int64_t size, std::int64_t start, const std::string& what) {
-        const Part x(type, size, start, "x", 3), dy(type, size, start, "dy");
-        const Output y(type, size, start), dx(type, size, start);
-        backend().gelu_forward(y, x);
-        backend().gelu_backward(dx, dy, x);
-        check_close(y.now(), ref::activate(ref::gelu, x.values), type, 1, "gelu, " + what);
-        const Values expected = ref::activation_backward(ref::gelu_derivative, dy.values, x.values);
-        check_close(dx.now(), expected, type, 1, "gelu backward, " + what);
-        backend().gelu_backward(dy, dy, x);
-        check_close(dy.now(), expected, type, 1, "gelu backward in place, " + what);
+        for (const bool is_silu : {false, true}) {
+            const std::string name = is_silu ? "silu" : "gelu";
+            const auto forward = [&](Tensor to, Tensor from) {
+                is_silu ? backend().silu_forward(to, from) : backend().gelu_forward(to, from);
+            };
+            const auto backward = [&](Tensor to, Tensor gradient, Tensor from) {
+                is_silu ? backend().silu_backward(to, gradient, from) : backend().gelu_backward(to, gradient, from);
+            };
+            const Part x(type, size, start, "x", 3), dy(type, size, start, "dy");
+            const Output y(type, size, start), dx(type, size, start);
+            forward(y, x);
+            backward(dx, dy, x);
+            check_close(y.now(), ref::activate(is_silu ? ref::silu : ref::gelu, x.values), type, 1, name + ", " + what);
+            const Values expected =
+                ref::activation_backward(is_silu ? ref::silu_derivative : ref::gelu_derivative, dy.values, x.values);
+            check_close(dx.now(), expected, type, 1, name + " backward, " + what);
+            backward(dy, dy, x);
+            check_close(dy.now(), expected, type, 1, name + " backward in place, " + what);
+        }
     });
 }
 
@@ -112,6 +122,11 @@ BOOST_AUTO_TEST_CASE(one_tensor_alone_may_begin_anywhere) {
             backend().gelu_backward(dx, dy, gate);
             check_close(dx.now(), ref::activation_backward(ref::gelu_derivative, dy.values, gate.values), type, 1,
                         "gelu backward, " + what);
+            backend().silu_forward(y, gate);
+            check_close(y.now(), ref::activate(ref::silu, gate.values), type, 1, "silu, " + what);
+            backend().silu_backward(dx, dy, gate);
+            check_close(dx.now(), ref::activation_backward(ref::silu_derivative, dy.values, gate.values), type, 1,
+                        "silu backward, " + what);
         }
     });
 }
@@ -123,19 +138,21 @@ BOOST_AUTO_TEST_CASE(activations_have_their_limits) {
             -inf, -1e30, -100, -20, 20, 100, 1e30, inf, static_cast<double>(kernel_tests::not_a_number)};
         const Shape shape = {static_cast<std::int64_t>(points.size())};
         const OnDevice x(Type::fp32, shape, points), one(Type::fp32, shape, Values(points.size(), 1));
-        OnDevice gelu(Type::fp32, shape), dgelu(Type::fp32, shape), silu(Type::fp32, shape), dgate(Type::fp32, shape),
-            dup(Type::fp32, shape);
+        OnDevice gelu(Type::fp32, shape), dgelu(Type::fp32, shape), silu(Type::fp32, shape), dsilu(Type::fp32, shape),
+            swiglu(Type::fp32, shape), dgate(Type::fp32, shape), dup(Type::fp32, shape);
         backend().gelu_forward(gelu, x);
         backend().gelu_backward(dgelu, one, x);
-        backend().swiglu_forward(silu, x, one);
+        backend().silu_forward(silu, x);
+        backend().silu_backward(dsilu, one, x);
+        backend().swiglu_forward(swiglu, x, one);
         backend().swiglu_backward(dgate, dup, one, x, one);
-        for (const auto& values : {gelu.values(), silu.values(), dup.values()}) {
+        for (const auto& values : {gelu.values(), silu.values(), swiglu.values(), dup.values()}) {
             for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(std::abs(values[i]) < 1e-30);
             BOOST_TEST(std::abs(values[3]) < 1e-7);
             for (std::size_t i = 5; i < 8; ++i) BOOST_TEST(values[i] == x.values()[i]);
             BOOST_TEST(std::isnan(values[8]));
         }
-        for (const auto& values : {dgelu.values(), dgate.values()}) {
+        for (const auto& values : {dgelu.values(), dsilu.values(), dgate.values()}) {
             for (std::size_t i = 0; i < 8; ++i) BOOST_TEST(std::abs(values[i] - (i < 4 ? 0 : 1)) < 1e-6);
             BOOST_TEST(std::isnan(values[8]));
         }
