@@ -201,6 +201,35 @@ class KernelCalibration {
         });
     }
 
+    void delta(config::PrecisionRates& rates) {
+        say("the gated delta rule");
+        const std::int64_t rows = sizes_.scan_batch * sizes_.scan_length, heads = sizes_.scan_heads;
+        const std::int64_t f = sizes_.scan_head_width;
+        const kernels::DeltaShape shape{sizes_.scan_batch, sizes_.scan_length, heads, heads, f, f};
+        std::array<Tensor, 8> t;
+        for (int i = 0; i < 8; ++i) t[static_cast<std::size_t>(i)] = workspace(i, {rows, heads * f});
+        Tensor saved, decay, strength, ddecay, dstrength;
+        const Arena memory = planned(backend_.device(), "a calibration", [&](Arena& arena) {
+            saved = arena.allocate(Type::fp32, {backend_.delta_saved_count(shape, type_)});
+            for (Tensor* gate : {&decay, &strength, &ddecay, &dstrength})
+                *gate = arena.allocate(Type::fp32, {rows, heads});
+        });
+        backend_.fill(saved, 0);
+        backend_.fill(decay, -0.1f);
+        backend_.fill(strength, 0.1f);  // of keys that are longer than 1: the state stays bounded
+        const auto rate = [&](const Issue& issue) {
+            const TimedOperation scan = timed(issue);
+            return config::MixingRate{scan.flop / scan.seconds * 1e-12, 0};
+        };
+        rates.delta_forward = rate([&](Backend& backend, int) {
+            backend.delta_forward(t[3], saved, t[0], t[1], t[2], decay, strength, {}, {}, shape);
+        });
+        rates.delta_backward = rate([&](Backend& backend, int) {
+            backend.delta_backward(t[4], t[5], t[6], ddecay, dstrength, {}, t[7], saved, t[0], t[1], t[2], decay,
+                                   strength, {}, {}, shape);
+        });
+    }
+
     void memory_bound(config::PrecisionRates::Memory& memory) {
         say("memory-bound operations");
         const std::int64_t rows = sizes_.stream_rows(), width = sizes_.width(), wide = sizes_.wide(), kernel = 4;
@@ -410,6 +439,7 @@ void calibrate_kernels(const CalibrationRank& rank, const CalibrationOptions& op
         kernels.attention(of_type);
         kernels.ttt(false, of_type.ttt_linear_forward, of_type.ttt_linear_backward);
         kernels.ttt(true, of_type.ttt_mlp_forward, of_type.ttt_mlp_backward);
+        kernels.delta(of_type);
         kernels.memory_bound(of_type.memory);
         kernels.gradients(rates);
     }

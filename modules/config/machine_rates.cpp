@@ -43,6 +43,8 @@ void PrecisionRates::add_keys(const std::string& section, const std::string& typ
     mixing("ttt_linear_backward", ttt_linear_backward, "its backward");
     mixing("ttt_mlp_forward", ttt_mlp_forward, "the scan of TTT-MLP");
     mixing("ttt_mlp_backward", ttt_mlp_backward, "its backward");
+    mixing("delta_forward", delta_forward, "the gated delta rule");
+    mixing("delta_backward", delta_backward, "its backward");
     const auto moved = [&](const std::string& name, double& value, const std::string& what) {
         add("memory." + name, value, "GB/s read and written by " + what);
     };

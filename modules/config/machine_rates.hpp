@@ -20,10 +20,11 @@ struct ProductRates {
     ProductRate forward, input_gradient, weight_gradient;
 };
 
-// Attention and the scans of TTT: model FLOP (causal attention half of the square; backward twice forward) / rate +
-// bytes of queries, keys, values and outputs / bandwidth.
+// Attention and the scans of TTT and DeltaNet: model FLOP (causal attention half of the square; backward twice forward)
+// / rate + bytes of queries, keys, values and outputs / bandwidth.
 struct MixingRate {
     double tflops = 0, gb_per_second = 0;
+    bool measured() const { return tflops > 0 || gb_per_second > 0; }
     double seconds(double flop, double bytes) const;
 };
 
@@ -32,6 +33,7 @@ struct PrecisionRates {
     ProductRates layer, head;  // the head's matrix is many times as large as the caches
     MixingRate attention_forward, attention_backward;
     MixingRate ttt_linear_forward, ttt_linear_backward, ttt_mlp_forward, ttt_mlp_backward;
+    MixingRate delta_forward, delta_backward;
     struct Memory {  // GB/s
         double norm_forward = 0, norm_backward = 0, activation_forward = 0, activation_backward = 0;
         double gated_forward = 0, gated_backward = 0, rotate = 0, copy = 0, bias_gradient = 0;

@@ -81,18 +81,18 @@ ModelDescription gpt2(const Sizes& sizes) {
     return model;
 }
 
-ModelDescription ttt(const Sizes& sizes, const std::string& mixer) {
+ModelDescription of_mixer(const Sizes& sizes, const std::string& mixer) {
     ModelDescription model = sized(sizes);
     model.preset = mixer + "-" + sizes.name;
     model.mixers = {mixer};
     return model;
 }
 
-// Three blocks in four carry a state of constant size, as in Qwen3-Next (Qwen Team 2025), here TTT-Linear's.
-ModelDescription hybrid(const Sizes& sizes) {
+// Three blocks in four carry a state of constant size, as in Qwen3-Next (Qwen Team 2025).
+ModelDescription hybrid(const Sizes& sizes, const std::string& mixer) {
     ModelDescription model = sized(sizes);
-    model.preset = std::string("hybrid-ttt-linear-") + sizes.name;
-    model.mixers = {"ttt-linear", "ttt-linear", "ttt-linear", "attention"};
+    model.preset = "hybrid-" + mixer + "-" + sizes.name;
+    model.mixers = {mixer, mixer, mixer, "attention"};
     return model;
 }
 
@@ -128,9 +128,10 @@ const std::vector<ModelDescription>& presets() {
     static const std::vector<ModelDescription> all = [] {
         std::vector<ModelDescription> models;
         for (const Sizes& sizes : gpt2_sizes) models.push_back(gpt2(sizes));
-        for (const char* mixer : {"ttt-linear", "ttt-mlp"})
-            for (const Sizes& sizes : ttt_sizes) models.push_back(ttt(sizes, mixer));
-        for (const Sizes& sizes : ttt_sizes) models.push_back(hybrid(sizes));
+        for (const char* mixer : {"ttt-linear", "ttt-mlp", "gated-deltanet"})
+            for (const Sizes& sizes : ttt_sizes) models.push_back(of_mixer(sizes, mixer));
+        for (const char* mixer : {"ttt-linear", "gated-deltanet"})
+            for (const Sizes& sizes : ttt_sizes) models.push_back(hybrid(sizes, mixer));
         for (const Sizes& sizes : llama_sizes) models.push_back(llama(sizes));
         for (const Sizes& sizes : qwen2_sizes) models.push_back(qwen2(sizes));
         for (const Sizes& sizes : qwen3_sizes) models.push_back(qwen3(sizes));

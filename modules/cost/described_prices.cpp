@@ -76,6 +76,8 @@ double DescribedPrices::seconds(const kernels::Operation& operation, bool) const
         case Kind::ttt_linear_backward:
         case Kind::ttt_mlp_forward:
         case Kind::ttt_mlp_backward:
+        case Kind::delta_forward:
+        case Kind::delta_backward:
             return scan_seconds(operation);
         case Kind::launch:
             return machine_.device.kernel_us * 1e-6;

@@ -33,6 +33,8 @@ const RateOf& rate_of(Kind kind) {
         {Kind::ttt_linear_backward, nullptr, &Rates::ttt_linear_backward},
         {Kind::ttt_mlp_forward, nullptr, &Rates::ttt_mlp_forward},
         {Kind::ttt_mlp_backward, nullptr, &Rates::ttt_mlp_backward},
+        {Kind::delta_forward, nullptr, &Rates::delta_forward},
+        {Kind::delta_backward, nullptr, &Rates::delta_backward},
         {Kind::norm_forward, nullptr, nullptr, &Memory::norm_forward},
         {Kind::norm_backward, nullptr, nullptr, &Memory::norm_backward},
         {Kind::activation_forward, nullptr, nullptr, &Memory::activation_forward},
@@ -120,6 +122,9 @@ double CalibratedPrices::seconds(const kernels::Operation& operation, bool of_he
         return operation_ + product.seconds(operation.flop, operation.bytes) / speed_;
     }
     if (rate.mixing) {
+        if (!(rates_.*rate.mixing).measured())  // a file older than the operation
+            throw usage_error("{} has no rate of an operation of this model's mixers; calibrate it again",
+                              machine_.name);
         // The rates of these are those of multiprocessors that all have work.
         const bool waves = machine_.device.kind == config::MachineKind::gpu &&
                            (operation.kind == Kind::ttt_mlp_forward || operation.kind == Kind::ttt_mlp_backward);

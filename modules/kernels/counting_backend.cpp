@@ -247,8 +247,7 @@ void CountingBackend::delta_gates_forward(Tensor log_decay, Tensor strength, Ten
 void CountingBackend::delta_gates_backward(Tensor ddecay_logit, Tensor dstrength_logit, Tensor, Tensor,
                                            Tensor dlog_decay, Tensor dstrength, Tensor decay_logit, Tensor strength,
                                            Tensor, Tensor) {
-    moves(Kind::copy, dlog_decay.type(),
-          {ddecay_logit, dstrength_logit, dlog_decay, dstrength, decay_logit, strength});
+    moves(Kind::copy, dlog_decay.type(), {ddecay_logit, dstrength_logit, dlog_decay, dstrength, decay_logit, strength});
 }
 std::int64_t CountingBackend::delta_saved_count(const DeltaShape& shape, Type type) const {
     return kind_ == DeviceKind::cuda ? delta_gpu_saved_count(shape, type) : cpu::delta_saved_count(shape);

@@ -10,6 +10,8 @@ namespace lockstep::kernels {
 
 constexpr std::int64_t delta_gpu_chunk = 64;  // tokens
 
+constexpr std::int64_t delta_widest_key_on_gpu = 128;  // fk
+
 inline std::int64_t delta_gpu_chunks(const DeltaShape& shape) {
     return (shape.length + delta_gpu_chunk - 1) / delta_gpu_chunk;
 }

@@ -3,9 +3,9 @@
 // from here, so that measured rates and predicted times agree about the work.
 //
 // Model FLOP, additive: a product 2 m n k, causal attention half of the square, a TTT scan H (6 f² + 4 b f) per token
-// for the linear inner model and H (56 f² + 20 b f) for the MLP, the delta rule 6 H fk fv; a backward pass of each has twice the FLOP of its
-// forward pass. Bytes: every large tensor once per read or write; accumulation reads and writes. Statistics, a few
-// numbers per row, are ignored.
+// for the linear inner model and H (56 f² + 20 b f) for the MLP, the delta rule 6 H fk fv; a backward pass of each has
+// twice the FLOP of its forward pass. Bytes: every large tensor once per read or write; accumulation reads and writes.
+// Statistics, a few numbers per row, are ignored.
 #pragma once
 
 #include <cstdint>

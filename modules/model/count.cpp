@@ -90,6 +90,7 @@ bool goes_forward(OperationKind kind) {
         case OperationKind::attention_forward:
         case OperationKind::ttt_linear_forward:
         case OperationKind::ttt_mlp_forward:
+        case OperationKind::delta_forward:
             return true;
         default:
             return false;

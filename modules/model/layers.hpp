@@ -67,6 +67,8 @@ class Norm {
 class Convolution {
   public:
     Convolution(const ParameterSet& parameters, const std::string& name);
+    Convolution(Tensor weight, Tensor bias, Tensor dweight, Tensor dbias)
+        : weight_(weight), bias_(bias), dweight_(dweight), dbias_(dbias) {}
     std::int64_t kernel() const { return weight_.size(2); }
     std::int64_t width() const { return weight_.size(0); }
     void forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length) const;

@@ -92,7 +92,7 @@ std::string block_prefix(std::int64_t number);  // "blocks/0/"
 std::string mixer_prefix(std::int64_t number);  // "blocks/0/mixer/"
 
 // Tags of handovers along a sequence. A Handover takes two; a mixer has the tags 0 to mixer_tags - 1 of its block.
-constexpr int mixer_tags = 4, tag_of_block_convolution = mixer_tags, handover_tags = mixer_tags + 2;
+constexpr int mixer_tags = 8, tag_of_block_convolution = mixer_tags, handover_tags = mixer_tags + 2;
 inline int handover_tag(std::int64_t number, int what) {
     return static_cast<int>(number) * handover_tags + what;
 }

@@ -1,6 +1,7 @@
 #include "model/parameters.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/random.hpp"
 #include "device/convert.hpp"
@@ -43,6 +44,10 @@ float initial_value(const ParameterDescription& parameter, const RandomStream& r
             return 1;
         case Initial::convolution:
             return static_cast<float>(convolution_bound * (2 * random.uniform(element) - 1));
+        case Initial::decay_rate:
+            return static_cast<float>(std::log(16 * (1 - random.uniform(element))));
+        case Initial::decay_bias:
+            return static_cast<float>(std::log(std::expm1(0.001 * std::pow(100, random.uniform(element)))));
     }
     throw fault_error("unknown initial value");
 }

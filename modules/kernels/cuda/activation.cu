@@ -15,6 +15,14 @@ struct GeluBackward {  // of (dy, x)
         y[0] = x[0] * gelu_with_derivative(x[1]).derivative;
     }
 };
+struct SiluForward {
+    __device__ void operator()(const float (&x)[1], float (&y)[1]) const { y[0] = silu(x[0]); }
+};
+struct SiluBackward {  // of (dy, x)
+    __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
+        y[0] = x[0] * silu_with_derivative(x[1]).derivative;
+    }
+};
 struct Swiglu {  // of (gate, up)
     static constexpr const char *forward = "swiglu_forward", *backward = "swiglu_backward";
     __device__ static WithDerivative function(float gate) { return silu_with_derivative(gate); }
@@ -36,6 +44,25 @@ struct GatedBackward {  // (dgate, dup) of (dy, gate, up)
 
 bool alike(const Tensor& a, const Tensor& b) {
     return a.type() == b.type() && a.count() == b.count();
+}
+
+template <class Curve>
+void curve_forward(const char* name, cudaStream_t stream, const Tensor& y, const Tensor& x, Curve curve) {
+    LOCKSTEP_ASSERT(alike(y, x));
+    dispatch(x.type(), [&](auto element) {
+        using T = decltype(element);
+        map(name, stream, x.count(), Operands<T, 1, T, 1>{{elements<T>(y)}, {elements<T>(x)}}, curve);
+    });
+}
+
+template <class Curve>
+void curve_backward(const char* name, cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                    Curve curve) {
+    LOCKSTEP_ASSERT(alike(dx, x) && alike(dy, x));
+    dispatch(x.type(), [&](auto element) {
+        using T = decltype(element);
+        map(name, stream, x.count(), Operands<T, 1, T, 2>{{elements<T>(dx)}, {elements<T>(dy), elements<T>(x)}}, curve);
+    });
 }
 
 template <class Gated>
@@ -64,21 +91,19 @@ void gated_backward(cudaStream_t stream, const Tensor& dgate, const Tensor& dup,
 }  // namespace
 
 void CudaBackend::gelu_forward(Tensor y, Tensor x) {
-    LOCKSTEP_ASSERT(alike(y, x));
-    dispatch(x.type(), [&](auto element) {
-        using T = decltype(element);
-        map("gelu_forward", stream(), x.count(), Operands<T, 1, T, 1>{{elements<T>(y)}, {elements<T>(x)}},
-            GeluForward());
-    });
+    curve_forward("gelu_forward", stream(), y, x, GeluForward());
 }
 
 void CudaBackend::gelu_backward(Tensor dx, Tensor dy, Tensor x) {
-    LOCKSTEP_ASSERT(alike(dx, x) && alike(dy, x));
-    dispatch(x.type(), [&](auto element) {
-        using T = decltype(element);
-        map("gelu_backward", stream(), x.count(),
-            Operands<T, 1, T, 2>{{elements<T>(dx)}, {elements<T>(dy), elements<T>(x)}}, GeluBackward());
-    });
+    curve_backward("gelu_backward", stream(), dx, dy, x, GeluBackward());
+}
+
+void CudaBackend::silu_forward(Tensor y, Tensor x) {
+    curve_forward("silu_forward", stream(), y, x, SiluForward());
+}
+
+void CudaBackend::silu_backward(Tensor dx, Tensor dy, Tensor x) {
+    curve_backward("silu_backward", stream(), dx, dy, x, SiluBackward());
 }
 
 void CudaBackend::swiglu_forward(Tensor y, Tensor gate, Tensor up) {

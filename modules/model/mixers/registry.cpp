@@ -9,6 +9,7 @@
 #include "config/keys.hpp"
 #include "model/mixer.hpp"
 #include "model/mixers/attention.hpp"
+#include "model/mixers/deltanet.hpp"
 #include "model/mixers/ttt.hpp"
 
 namespace lockstep::model {
@@ -21,6 +22,16 @@ std::string MixerType::why_impossible(const config::ModelDescription& model, con
                            layout.context, name());
     if (layout.length % layout.context != 0)
         return fmt::format("parallel.context = {} does not divide batch.length = {}", layout.context, layout.length);
+    return "";
+}
+
+std::string why_stretches_are_impossible(const MixerLayout& layout) {
+    constexpr std::int64_t reach = ParameterLister::convolution_kernel - 1;  // of a convolution
+    if (layout.length % layout.context != 0)
+        return fmt::format("parallel.context = {} does not divide batch.length = {}", layout.context, layout.length);
+    if (layout.context > 1 && layout.length / layout.context < reach)
+        return fmt::format("batch.length = {} leaves {} ranks fewer than {} tokens each", layout.length, layout.context,
+                           reach);
     return "";
 }
 
@@ -58,4 +69,5 @@ bool exchanges_along_sequences(const config::ModelDescription& model) {
 extern "C" bool lockstep_mixers;
 bool lockstep_mixers = lockstep::model::register_mixer(lockstep::model::attention_type()) &&
                        lockstep::model::register_mixer(lockstep::model::ttt_linear_type()) &&
-                       lockstep::model::register_mixer(lockstep::model::ttt_mlp_type());
+                       lockstep::model::register_mixer(lockstep::model::ttt_mlp_type()) &&
+                       lockstep::model::register_mixer(lockstep::model::gated_deltanet_type());

@@ -69,6 +69,9 @@ class MixerType : public config::Kind {
                                         const config::ModelDescription& model, const Neighbours& neighbours) const = 0;
 };
 
+// Why a sequence cannot be divided into stretches, one behind the other, of a mixer with convolutions; or "".
+std::string why_stretches_are_impossible(const MixerLayout& layout);
+
 // Before main, or at the start of a test; true, for static objects. A duplicate name: fault error.
 inline bool register_mixer(std::unique_ptr<const MixerType> type) {
     return config::register_kind(config::Family::mixer, std::move(type));

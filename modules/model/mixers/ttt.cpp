@@ -7,12 +7,12 @@
 #include "base/error.hpp"
 #include "config/keys.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
+#include "model/mixers/attention_keys.hpp"
 
 namespace lockstep::model {
 namespace {
 
 constexpr std::int64_t mlp_expansion = 4;
-constexpr std::int64_t least_context_tokens = 3;  // a convolution's reach
 
 constexpr const char* section_name = "ttt";
 
@@ -59,7 +59,7 @@ class TttType final : public MixerType {
             throw usage_error(
                 "model.head_width = {}: rotation needs an even one; change model.width = {} or model.heads = {}",
                 model.head_width, model.width, model.heads);
-        if (!config::has_attention_keys(model)) refuse_attention_keys(model);
+        if (!config::has_attention_keys(model)) refuse_attention_keys(model, name());
     }
 
     std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
@@ -74,10 +74,7 @@ class TttType final : public MixerType {
                 "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: a stretch of a "
                 "sequence is whole mini-batches",
                 layout.length, unit);
-        if (layout.length / layout.context < least_context_tokens)
-            return fmt::format("batch.length = {} leaves {} ranks fewer than {} tokens each", layout.length,
-                               layout.context, least_context_tokens);
-        return "";
+        return why_stretches_are_impossible(layout);
     }
 
     void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
@@ -137,35 +134,6 @@ class TttType final : public MixerType {
     bool scales_residual_projections() const override { return false; }
 
   private:
-    // They would have no effect.
-    void refuse_attention_keys(const config::ModelDescription& model) const {
-        if (model.qk_norm)
-            throw usage_error(
-                "model.qk_norm = true: {} has no norm of queries and keys; remove it, or set model.mixer to "
-                "\"attention\"",
-                name());
-        if (model.windows != std::vector<std::int64_t>{0})
-            throw usage_error("model.window = {}: {} has no window; remove it, or set model.mixer to \"attention\"",
-                              config::toml_text(model.windows), name());
-        if (model.score_cap != 0)
-            throw usage_error("model.score_cap = {}: {} has no scores; remove it, or set model.mixer to \"attention\"",
-                              model.score_cap, name());
-        if (model.kv_heads != 0 && model.kv_heads != model.heads)
-            throw usage_error(
-                "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
-                "kv_heads",
-                model.kv_heads, model.heads, name());
-        if (model.bias == config::Bias::qkv)
-            throw usage_error(
-                "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
-                "MLP's",
-                name());
-        if (model.rope_scaling != config::RopeScaling::none)
-            throw usage_error(
-                "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
-                config::toml_text(config::word_of(model.rope_scaling)), name());
-    }
-
     static bool shares_section(const config::ModelDescription& model) {
         const std::vector<const config::Kind*> mixers = config::mixers_of(model);
         return std::count_if(mixers.begin(), mixers.end(),

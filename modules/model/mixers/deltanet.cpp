@@ -1,0 +1,99 @@
+#include "model/mixers/deltanet.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "config/keys.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
+#include "model/mixers/attention_keys.hpp"
+
+namespace lockstep::model {
+namespace {
+
+constexpr const char* section_name = "deltanet";
+
+std::vector<config::OptionKey> keys_of_deltanet() {
+    return {{"heads", 0, "Heads of values, each with a state. 0: `model.heads`.", 0},
+            {"key_heads", 0, "Heads of queries and keys, each for as many heads of values. 0: `heads`.", 0},
+            {"key_width", 0, "Columns of a head's queries and keys. 0: `model.head_width`.", 0},
+            {"value_width", 0, "Columns of a head's values. 0: `model.head_width`.", 0}};
+}
+
+class GatedDeltanetType final : public MixerType {
+  public:
+    GatedDeltanetType() : MixerType("gated-deltanet", section_name, keys_of_deltanet()) {}
+
+    bool has_attention_keys() const override { return false; }
+
+    void check(const config::ModelDescription& model) const override {
+        const DeltanetOptions options(model);
+        if (options.heads % options.key_heads != 0)
+            throw usage_error(
+                "model.deltanet.heads = {} is not a multiple of model.deltanet.key_heads = {}: heads of values share the "
+                "heads of keys evenly",
+                options.heads, options.key_heads);
+        if (!config::has_attention_keys(model)) refuse_attention_keys(model, name());
+    }
+
+    std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
+        const DeltanetOptions options(model);
+        for (const auto& [key, heads] : {std::pair("heads", options.heads), {"key_heads", options.key_heads}})
+            if (heads % layout.tensor != 0)
+                return fmt::format("parallel.tensor = {} does not divide model.deltanet.{} = {}", layout.tensor, key,
+                                   heads);
+        return why_stretches_are_impossible(layout);
+    }
+
+    void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
+        const DeltanetOptions options(model);
+        const std::int64_t d = model.width, keys = options.keys(), values = options.values(), heads = options.heads;
+        lister.linear_layers({{"query", keys}, {"key", keys}, {"value", values}, {"decay", heads}, {"strength", heads}},
+                             d, Split::axis0, false);
+        for (const auto& [name, channels] :
+             {std::pair("query", keys), std::pair("key", keys), std::pair("value", values)})
+            lister.exact(std::string(name) + "_convolution/weight", {channels, 1, ParameterLister::convolution_kernel},
+                         Initial::convolution, Split::axis0);
+        lister.linear("gate", values, d, Split::axis0, false);
+        lister.linear("output", d, values, Split::axis1, false, lister.residual_deviation());
+        lister.exact("log_rate", {heads}, Initial::decay_rate, Split::axis0);
+        lister.exact("decay_bias", {heads}, Initial::decay_bias, Split::axis0);
+        // Shared by the heads.
+        lister.exact("output_norm/weight", {options.value_width}, Initial::one, Split::none).gradient_part =
+            GradientPart::of_heads;
+    }
+
+    std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
+                                Type compute, int threads) const override {
+        const DeltanetOptions options(model);
+        return kernels::cpu::delta_scratch_floats({shape.batch, shape.length, options.heads / tensor,
+                                                   options.key_heads / tensor, options.key_width, options.value_width},
+                                                  compute, threads);
+    }
+
+    SequenceDivision sequence_division() const override { return SequenceDivision::chain; }
+
+    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
+                                const config::ModelDescription& model, const Neighbours& neighbours) const override {
+        return make_deltanet_mixer(backend, parameters, number, model, DeltanetOptions(model), neighbours);
+    }
+};
+
+}  // namespace
+
+DeltanetOptions::DeltanetOptions(const config::ModelDescription& model) {
+    const config::Options given = model.options.at(section_name);
+    const auto value = [&](const char* key, std::int64_t otherwise) {
+        const std::int64_t number = given.integer(key);
+        return number > 0 ? number : otherwise;
+    };
+    heads = value("heads", model.heads);
+    key_heads = value("key_heads", heads);
+    key_width = value("key_width", model.head_width);
+    value_width = value("value_width", model.head_width);
+}
+
+std::unique_ptr<MixerType> gated_deltanet_type() {
+    return std::make_unique<GatedDeltanetType>();
+}
+
+}  // namespace lockstep::model
