@@ -28,6 +28,14 @@ void CpuBackend::gelu_backward(Tensor dx, Tensor dy, Tensor x) {
     over_elements(
         vector_, [](const auto& of) { return of.gelu_backward; }, dx, dy, x);
 }
+void CpuBackend::silu_forward(Tensor y, Tensor x) {
+    over_elements(
+        vector_, [](const auto& of) { return of.silu_forward; }, y, x);
+}
+void CpuBackend::silu_backward(Tensor dx, Tensor dy, Tensor x) {
+    over_elements(
+        vector_, [](const auto& of) { return of.silu_backward; }, dx, dy, x);
+}
 void CpuBackend::swiglu_forward(Tensor y, Tensor gate, Tensor up) {
     over_elements(
         vector_, [](const auto& of) { return of.swiglu_forward; }, y, gate, up);

@@ -131,6 +131,16 @@ void gelu_backward(T* dx, const Gradient* dy, const T* x, std::int64_t count) {
 }
 
 template <class T>
+void silu_forward(T* y, const T* x, std::int64_t count) {
+    map(y, x, count, [](float v) { return silu(v); });
+}
+
+template <class T>
+void silu_backward(T* dx, const T* dy, const T* x, std::int64_t count) {
+    map(dx, dy, x, count, [](float d, float v) { return d * silu_derivative(v); });
+}
+
+template <class T>
 void swiglu_forward(T* y, const T* gate, const T* up, std::int64_t count) {
     map(y, gate, up, count, [](float g, float u) { return silu(g) * u; });
 }
@@ -253,6 +263,8 @@ constexpr Elementwise<T> table() {
             gelu_forward<T>,
             gelu_backward<T, T>,
             gelu_backward<T, float>,
+            silu_forward<T>,
+            silu_backward<T>,
             swiglu_forward<T>,
             swiglu_backward<T>,
             gelu_gate_forward<T>,

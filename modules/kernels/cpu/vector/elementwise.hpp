@@ -37,6 +37,8 @@ struct Elementwise {
     void (*gelu_forward)(T* y, const T* x, std::int64_t count);
     void (*gelu_backward)(T* dx, const T* dy, const T* x, std::int64_t count);
     void (*gelu_backward_fp32)(T* dx, const float* dy, const T* x, std::int64_t count);
+    void (*silu_forward)(T* y, const T* x, std::int64_t count);
+    void (*silu_backward)(T* dx, const T* dy, const T* x, std::int64_t count);
     void (*swiglu_forward)(T* y, const T* gate, const T* up, std::int64_t count);
     void (*swiglu_backward)(T* dgate, T* dup, const T* dy, const T* gate, const T* up, std::int64_t count);
     void (*gelu_gate_forward)(T* y, const T* gate, const T* x, std::int64_t count);

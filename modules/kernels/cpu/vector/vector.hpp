@@ -24,6 +24,8 @@ template <class T>
 struct Attention;
 template <class T>
 struct Ttt;
+template <class T>
+struct Delta;
 
 // The families for activations of type T.
 template <class T>
@@ -32,6 +34,7 @@ struct Families {
     const Norm<T>* norm;
     const Attention<T>* attention;
     const Ttt<T>* ttt;
+    const Delta<T>* delta;
 };
 
 struct VectorFunctions {
@@ -68,6 +71,8 @@ extern const Attention<float> attention_fp32;
 extern const Attention<bf16> attention_bf16;
 extern const Ttt<float> ttt_fp32;
 extern const Ttt<bf16> ttt_bf16;
+extern const Delta<float> delta_fp32;
+extern const Delta<bf16> delta_bf16;
 }  // namespace LOCKSTEP_ISA
 #endif
 
