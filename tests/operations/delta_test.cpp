@@ -143,13 +143,14 @@ Scan scan_of(const DeltaProblem& p, Type type, const Values& dy_values, bool end
     return scan;
 }
 
-// Relative L2 errors. CPUs compute in fp32 from the rounded inputs and round once; GPUs round the operands of 16-bit
-// products.
-double tolerance(Type type, double fp32) {
-    if (type == Type::fp32) return fp32;
-    return backend().device().kind == DeviceKind::cpu ? fp32 + roundoff(type) : 2e-2;
+// Relative L2 errors. CPUs compute in fp32 from the rounded inputs and round once what is `stored` in 16 bits; GPUs
+// round the operands of 16-bit products.
+double tolerance(Type computed, Type stored) {
+    const double of_fp32 = 2e-5;
+    if (computed == Type::fp32) return of_fp32;
+    if (backend().device().kind != DeviceKind::cpu) return 2e-2;
+    return stored == Type::fp32 ? of_fp32 : of_fp32 + roundoff(stored);
 }
-constexpr double of_forward = 1e-5, of_gradients = 1e-4;
 
 // A tensor whose exact values are 0, or nearly, is measured against numbers of a hundredth.
 void check(const Values& actual, const Values& expected, double allowed, const std::string& what) {
@@ -165,12 +166,13 @@ void check(const Values& actual, const Values& expected, double allowed, const s
 }
 
 void check_scan(const Scan& scan, const Values& y, const Values& final_state, DeltaProblem expected, Type type) {
-    check(scan.y, y, tolerance(type, of_forward), "y");
-    if (!scan.final_state.empty()) check(scan.final_state, final_state, tolerance(type, of_forward), "final state");
+    check(scan.y, y, tolerance(type, type), "y");
+    if (!scan.final_state.empty()) check(scan.final_state, final_state, tolerance(type, Type::fp32), "final state");
     DeltaProblem actual = scan.gradients;
     const char* const names[] = {"dq", "dk", "dv", "dlog_decay", "dstrength", "dinitial"};
     for (std::size_t i = 0; i < std::size(names); ++i)
-        check(*ref::arrays_of(actual)[i], *ref::arrays_of(expected)[i], tolerance(type, of_gradients), names[i]);
+        check(*ref::arrays_of(actual)[i], *ref::arrays_of(expected)[i], tolerance(type, i < 3 ? type : Type::fp32),
+              names[i]);
 }
 
 void compare(const DeltaProblem& p, Type type, bool ends, const Values& dfinal, const std::string& what) {
@@ -353,14 +355,14 @@ BOOST_AUTO_TEST_CASE(gates_may_be_wide_open_or_shut) {
     });
 }
 
-// Each token overwrites what the one before wrote: the systems within a chunk are as far from diagonal as they get.
+// Each token overwrites nearly all that the one before wrote: the systems within a chunk are as far from diagonal as
+// they get.
 BOOST_AUTO_TEST_CASE(keys_may_all_be_alike) {
     for_each_type([](Type type) {
         const Case c{1, 130, 1, 1, 16, 16};
         DeltaProblem p = problem_of(c, type);
         for (std::size_t i = c.key_width; i < p.k.size(); ++i) p.k[i] = p.k[i % c.key_width];
-        for (double& x : p.strength) x = 1;
-        for (double& x : p.log_decay) x = 0;
+        for (double& x : p.strength) x = 0.875;
         compare(p, type, true, {}, c.text(type));
     });
 }
@@ -400,8 +402,8 @@ BOOST_AUTO_TEST_CASE(decoding_equals_the_scan) {
                 }
                 const Values expected = ref::delta_forward(p, &final_state);
                 const std::string what = fmt::format("{}, first {}", c.text(type), prompt);
-                check(y, expected, tolerance(type, of_forward), what + ", y");
-                check(state.values(), final_state, tolerance(type, of_forward), what + ", state");
+                check(y, expected, tolerance(type, type), what + ", y");
+                check(state.values(), final_state, tolerance(type, Type::fp32), what + ", state");
             }
     });
 }

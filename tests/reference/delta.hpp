@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "reference/activation.hpp"
@@ -121,7 +122,7 @@ inline std::vector<Step> scan(const DeltaProblem& p, std::size_t sequence, std::
         add_outer(step.state, 1, k, step.update.data(), p.key_width, p.value_width);
         add(y, value, 1, from_keys(step.state, q, p.key_width, p.value_width));
         state = step.state;
-        steps.push_back(step);
+        steps.push_back(std::move(step));
     }
     return steps;
 }

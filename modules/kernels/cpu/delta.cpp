@@ -1,12 +1,12 @@
-// Gated DeltaNet: the recurrence's tasks are the pairs of a sequence and a head, of the key heads in backward, so that
-// results do not depend on the number of threads.
+// The gated delta rule: forward one task per (sequence, head); backward one per (sequence, key head), whose value heads
+// add to the same gradients of queries and keys, in order.
 #include "kernels/cpu/vector/delta.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 
-#include "device/parallel.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
@@ -15,9 +15,6 @@
 
 namespace lockstep::kernels::cpu {
 namespace {
-
-// Sequences of so few tokens are cheaper one token after the other.
-constexpr std::int64_t short_length = 3;
 
 std::int64_t whole_blocks(std::int64_t count) {
     return (count + delta_block - 1) / delta_block * delta_block;
@@ -33,82 +30,94 @@ DeltaGeometry geometry_of(const DeltaShape& shape) {
             whole_blocks(shape.value_width)};
 }
 
+// States that a head keeps: the first one is `initial`, or zero.
 std::int64_t saved_states(const DeltaShape& shape) {
     return (shape.length - 1) / (delta_chunk * delta_group);
 }
 
-void check(const DeltaShape& s, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& y,
-           const Tensor& log_decay, const Tensor& strength, std::initializer_list<Tensor> states) {
-    const std::int64_t rows = s.batch * s.length, keys = rows * s.key_heads * s.key_width;
-    LOCKSTEP_ASSERT(q.count() == keys && k.count() == keys);
-    LOCKSTEP_ASSERT(v.count() == rows * s.heads * s.value_width && y.count() == v.count());
-    LOCKSTEP_ASSERT(k.type() == q.type() && v.type() == q.type() && y.type() == q.type());
-    LOCKSTEP_ASSERT(log_decay.count() == rows * s.heads && strength.count() == log_decay.count());
-    for (const Tensor& state : states)
-        LOCKSTEP_ASSERT(state.empty() || state.count() == s.batch * s.heads * s.key_width * s.value_width);
+void check_inputs(const DeltaShape& shape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& y,
+                  const Tensor& log_decay, const Tensor& strength) {
+    const std::int64_t rows = shape.batch * shape.length;
+    LOCKSTEP_ASSERT(q.count() == rows * shape.key_heads * shape.key_width && k.count() == q.count() &&
+                    v.count() == rows * shape.heads * shape.value_width && y.count() == v.count() &&
+                    log_decay.count() == rows * shape.heads && strength.count() == log_decay.count());
+    for (const Tensor& tensor : {k, v, y}) LOCKSTEP_ASSERT(tensor.type() == q.type());
 }
 
-// The columns from `column` on, of a sequence's rows.
+// Of all sequences and heads; may be empty.
+void check_states(const DeltaShape& shape, const Tensor& states) {
+    LOCKSTEP_ASSERT(states.empty() ||
+                    states.count() == shape.batch * shape.heads * shape.key_width * shape.value_width);
+}
+
+// A head's columns of the rows of a sequence.
 template <class T>
-DeltaRows<T> rows_of(const Tensor& matrix, const DeltaShape& s, std::int64_t sequence, std::int64_t column) {
-    return {matrix.strided_as<T>() + sequence * s.length * matrix.stride() + column, matrix.stride()};
+DeltaRows<T> head_in(const Tensor& matrix, const DeltaShape& shape, std::int64_t sequence, std::int64_t head,
+                     std::int64_t width) {
+    return {matrix.strided_as<T>() + sequence * shape.length * matrix.stride() + head * width, matrix.stride()};
 }
 
-// Between a state's tensor, zeros if it is empty, and padded rows.
-void load_state(const DeltaGeometry& g, float* state, const Tensor& tensor, std::int64_t number) {
-    if (tensor.empty()) {
+// Between [B, H, fk, fv] and padded rows; empty tensors are zeros.
+void load_state(const DeltaGeometry& g, float* state, const Tensor& states, std::int64_t pair) {
+    if (states.empty()) {
         std::fill_n(state, g.state_count(), 0.0f);
         return;
     }
-    const float* from = tensor.fp32() + number * g.key_width * g.value_width;
-    for (std::int64_t r = 0; r < g.key_width; ++r, state += g.padded_value, from += g.value_width) {
+    const float* from = states.fp32() + pair * g.key_width * g.value_width;
+    for (std::int64_t r = 0; r < g.key_width; ++r, from += g.value_width, state += g.padded_value) {
         std::copy_n(from, g.value_width, state);
         std::fill(state + g.value_width, state + g.padded_value, 0.0f);
     }
 }
-void store_state(const DeltaGeometry& g, const Tensor& tensor, std::int64_t number, const float* state) {
-    if (tensor.empty()) return;
-    float* to = tensor.fp32() + number * g.key_width * g.value_width;
-    for (std::int64_t r = 0; r < g.key_width; ++r, state += g.padded_value, to += g.value_width)
-        std::copy_n(state, g.value_width, to);
+void store_state(const DeltaGeometry& g, const Tensor& states, std::int64_t pair, const float* state) {
+    float* to = states.fp32() + pair * g.key_width * g.value_width;
+    for (std::int64_t r = 0; r < g.key_width; ++r)
+        std::copy_n(state + r * g.padded_value, g.value_width, to + r * g.value_width);
 }
 
-// Floats of each thread.
+// Floats of a thread's scratch.
+template <class T>
+std::int64_t step_floats(const Delta<T>& delta, const DeltaGeometry& g) {
+    return whole_blocks(g.key_width * g.value_width) + delta.step_scratch(g);
+}
 template <class T>
 std::int64_t forward_floats(const Delta<T>& delta, const DeltaGeometry& g) {
-    return whole_blocks(g.state_count()) + std::max(delta.forward_scratch(g), delta.step_scratch(g));
+    return g.state_count() + delta.forward_scratch(g);
 }
 template <class T>
 std::int64_t backward_floats(const Delta<T>& delta, const DeltaGeometry& g, std::int64_t members) {
-    return 2 * whole_blocks(members * g.state_count()) + delta.backward_scratch(g);
+    return 2 * members * g.state_count() + delta.backward_scratch(g);
 }
 
-// -exp(log_rate), which the gates of all rows use.
-std::vector<float> rates_of(const Tensor& log_rate) {
-    std::vector<float> rates(static_cast<std::size_t>(log_rate.count()));
-    std::transform(log_rate.fp32(), log_rate.fp32() + log_rate.count(), rates.begin(),
-                   [](float value) { return -std::exp(value); });
-    return rates;
+// -exp(log_rate), then partial sums of its gradient and of the bias's.
+std::int64_t gate_floats(std::int64_t rows, std::int64_t heads) {
+    return heads + row_sums_scratch_floats(rows, 2 * heads);
+}
+
+void fill_rates(float* rates, const Tensor& log_rate) {
+    for (std::int64_t h = 0; h < log_rate.count(); ++h) rates[h] = -std::exp(log_rate.fp32()[h]);
 }
 
 }  // namespace
 
 void CpuBackend::delta_gates_forward(Tensor log_decay, Tensor strength, Tensor decay_logit, Tensor strength_logit,
                                      Tensor log_rate, Tensor decay_bias) {
-    const std::int64_t heads = log_rate.count(), rows = decay_logit.rows();
+    const std::int64_t heads = log_rate.count(), rows = log_decay.count() / heads;
     LOCKSTEP_ASSERT(decay_bias.count() == heads && decay_logit.size(-1) == heads && strength_logit.size(-1) == heads);
-    LOCKSTEP_ASSERT(strength_logit.rows() == rows && log_decay.count() == rows * heads &&
-                    strength.count() == rows * heads && strength_logit.type() == decay_logit.type());
-    const std::vector<float> rates = rates_of(log_rate);
-    float *const decays = log_decay.fp32(), *const strengths = strength.fp32();
-    const float* const bias = decay_bias.fp32();
+    LOCKSTEP_ASSERT(log_decay.count() == rows * heads && strength.count() == log_decay.count() &&
+                    decay_logit.count() == log_decay.count() && strength_logit.count() == log_decay.count() &&
+                    decay_logit.type() == strength_logit.type());
+    float* const rates = scratch_->shared(heads);
+    fill_rates(rates, log_rate);
+    float *decays = log_decay.fp32(), *strengths = strength.fp32();
+    const float* bias = decay_bias.fp32();
     with_element(decay_logit, [&]<class T>(T) {
-        const auto gates = vector_.of<T>().delta->gates_forward;
-        const T *const of_decay = decay_logit.strided_as<T>(), *const of_strength = strength_logit.strided_as<T>();
-        parallel_for(rows, row_grain(heads), [&](std::int64_t first, std::int64_t last, int) {
+        const auto forward = vector_.of<T>().delta->gates_forward;
+        const T *decay = decay_logit.strided_as<T>(), *strong = strength_logit.strided_as<T>();
+        parallel_for(rows, row_grain(4 * heads), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r)
-                gates(decays + r * heads, strengths + r * heads, of_decay + r * decay_logit.stride(),
-                      of_strength + r * strength_logit.stride(), rates.data(), bias, heads);
+                forward(decays + r * heads, strengths + r * heads, decay + r * decay_logit.stride(),
+                        strong + r * strength_logit.stride(), rates, bias, heads);
         });
     });
 }
@@ -116,27 +125,25 @@ void CpuBackend::delta_gates_forward(Tensor log_decay, Tensor strength, Tensor d
 void CpuBackend::delta_gates_backward(Tensor ddecay_logit, Tensor dstrength_logit, Tensor dlog_rate, Tensor ddecay_bias,
                                       Tensor dlog_decay, Tensor dstrength, Tensor decay_logit, Tensor strength,
                                       Tensor log_rate, Tensor decay_bias) {
-    const std::int64_t heads = log_rate.count(), rows = decay_logit.rows();
-    LOCKSTEP_ASSERT(decay_bias.count() == heads && dlog_rate.count() == heads && ddecay_bias.count() == heads &&
-                    decay_logit.size(-1) == heads);
-    for (const Tensor& tensor : {ddecay_logit, dstrength_logit, dlog_decay, dstrength, strength})
-        LOCKSTEP_ASSERT(tensor.count() == rows * heads);
-    LOCKSTEP_ASSERT(ddecay_logit.type() == decay_logit.type() && dstrength_logit.type() == decay_logit.type());
-    const std::vector<float> rates = rates_of(log_rate);
-    const float *const ddecays = dlog_decay.fp32(), *const dstrengths = dstrength.fp32();
-    const float *const strengths = strength.fp32(), *const bias = decay_bias.fp32();
-    float* const partials = scratch_->shared(row_sums_scratch_floats(rows, 2 * heads));
+    const std::int64_t heads = log_rate.count(), rows = strength.count() / heads;
+    for (const Tensor& tensor : {dlog_rate, ddecay_bias, decay_bias}) LOCKSTEP_ASSERT(tensor.count() == heads);
+    for (const Tensor& tensor : {ddecay_logit, dstrength_logit, decay_logit})
+        LOCKSTEP_ASSERT(tensor.size(-1) == heads && tensor.rows() == rows && tensor.type() == decay_logit.type());
+    for (const Tensor& tensor : {strength, dlog_decay, dstrength}) LOCKSTEP_ASSERT(tensor.count() == rows * heads);
+    float *const rates = scratch_->shared(gate_floats(rows, heads)), *const partials = rates + heads;
+    fill_rates(rates, log_rate);
+    const float *ddecays = dlog_decay.fp32(), *dstrengths = dstrength.fp32(), *strengths = strength.fp32();
+    const float* bias = decay_bias.fp32();
     with_element(decay_logit, [&]<class T>(T) {
-        const auto gates = vector_.of<T>().delta->gates_backward;
-        const T* const of_decay = decay_logit.strided_as<T>();
-        T *const to_decay = ddecay_logit.strided_as<T>(), *const to_strength = dstrength_logit.strided_as<T>();
+        const auto backward = vector_.of<T>().delta->gates_backward;
+        const T* decay = decay_logit.strided_as<T>();
+        T *ddecay = ddecay_logit.strided_as<T>(), *dstrong = dstrength_logit.strided_as<T>();
         sum_over_rows(rows, partials, {{dlog_rate.fp32(), heads}, {ddecay_bias.fp32(), heads}},
                       [&](std::int64_t first, std::int64_t last, float* partial) {
                           for (std::int64_t r = first; r < last; ++r)
-                              gates(to_decay + r * ddecay_logit.stride(), to_strength + r * dstrength_logit.stride(),
-                                    partial, partial + heads, ddecays + r * heads, dstrengths + r * heads,
-                                    of_decay + r * decay_logit.stride(), strengths + r * heads, rates.data(), bias,
-                                    heads);
+                              backward(ddecay + r * ddecay_logit.stride(), dstrong + r * dstrength_logit.stride(),
+                                       partial, partial + heads, ddecays + r * heads, dstrengths + r * heads,
+                                       decay + r * decay_logit.stride(), strengths + r * heads, rates, bias, heads);
                       });
     });
 }
@@ -155,48 +162,64 @@ std::int64_t delta_scratch_floats(const DeltaShape& shape, Type type, int thread
     const DeltaGeometry g = geometry_of(shape);
     const auto of_thread = [&]<class T>(T) {
         const Delta<T>& delta = *vector_functions().of<T>().delta;
-        return std::max(forward_floats(delta, g), backward_floats(delta, g, shape.heads / shape.key_heads));
+        return std::max({step_floats(delta, g), forward_floats(delta, g),
+                         backward_floats(delta, g, shape.heads / shape.key_heads)});
     };
-    return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{}));
+    return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{})) +
+           gate_floats(shape.batch * shape.length, shape.heads);
 }
 
 void CpuBackend::delta_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor log_decay, Tensor strength,
                                Tensor initial, Tensor final_state, const DeltaShape& shape) {
     const DeltaGeometry g = geometry_of(shape);
-    check(shape, q, k, v, y, log_decay, strength, {initial, final_state});
+    check_inputs(shape, q, k, v, y, log_decay, strength);
+    check_states(shape, initial);
+    check_states(shape, final_state);
     LOCKSTEP_ASSERT(saved.empty() || saved.count() >= cpu::delta_saved_count(shape));
-    const std::int64_t sharing = shape.heads / shape.key_heads, dense_count = g.key_width * g.value_width;
+    // Backward reads the initial state.
+    LOCKSTEP_ASSERT(saved.empty() || final_state.empty() || final_state.data() != initial.data());
+    const std::int64_t members = shape.heads / shape.key_heads, state = g.key_width * g.value_width;
     with_element(q, [&]<class T>(T) {
         const Delta<T>& delta = *vector_.of<T>().delta;
-        scratch_->reserve(forward_floats(delta, g));
-        parallel_for(shape.batch * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-            float *const state = scratch_->of(thread), *const rest = state + whole_blocks(g.state_count());
+        const bool one_token = shape.length == 1;
+        scratch_->reserve(one_token ? step_floats(delta, g) : forward_floats(delta, g));
+        parallel_for(shape.batch * shape.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            float* const memory = scratch_->of(thread);
+            if (one_token && initial.empty()) std::fill_n(memory, state, 0.0f);
             for (std::int64_t pair = begin; pair < end; ++pair) {
-                const std::int64_t sequence = pair / g.heads, head = pair % g.heads, key_head = head / sharing;
-                DeltaForward<T> task{};
-                task.q = rows_of<T>(q, shape, sequence, key_head * g.key_width);
-                task.k = rows_of<T>(k, shape, sequence, key_head * g.key_width);
-                task.v = rows_of<T>(v, shape, sequence, head * g.value_width);
-                task.y = rows_of<T>(y, shape, sequence, head * g.value_width);
-                task.log_decay = log_decay.fp32() + sequence * g.length * g.heads + head;
-                task.strength = strength.fp32() + sequence * g.length * g.heads + head;
-                if (g.length <= short_length) {
-                    float* const after = final_state.empty() ? state : final_state.fp32() + pair * dense_count;
-                    const float* before = initial.empty() ? after : initial.fp32() + pair * dense_count;
-                    if (initial.empty()) std::fill_n(after, dense_count, 0.0f);
-                    for (std::int64_t t = 0; t < g.length; ++t, before = after)
-                        delta.step(g,
-                                   {task.q.row(t), task.k.row(t), task.v.row(t), task.y.row(t),
-                                    task.log_decay[t * g.heads], task.strength[t * g.heads], before, after},
-                                   rest);
+                const std::int64_t sequence = pair / shape.heads, head = pair % shape.heads;
+                const std::int64_t gate = sequence * shape.length * shape.heads + head;
+                const auto queries = head_in<T>(q, shape, sequence, head / members, g.key_width),
+                           keys = head_in<T>(k, shape, sequence, head / members, g.key_width),
+                           values = head_in<T>(v, shape, sequence, head, g.value_width),
+                           outputs = head_in<T>(y, shape, sequence, head, g.value_width);
+                if (one_token) {
+                    DeltaStep<T> task{};
+                    task.q = queries.first;
+                    task.k = keys.first;
+                    task.v = values.first;
+                    task.y = outputs.first;
+                    task.log_decay = log_decay.fp32()[gate];
+                    task.strength = strength.fp32()[gate];
+                    task.before = initial.empty() ? memory : initial.fp32() + pair * state;
+                    task.after = final_state.empty() ? nullptr : final_state.fp32() + pair * state;
+                    delta.step(g, task, memory + whole_blocks(state));
                     continue;
                 }
-                load_state(g, state, initial, pair);
-                task.state = state;
+                DeltaForward<T> task{};
+                task.q = queries;
+                task.k = keys;
+                task.v = values;
+                task.y = outputs;
+                task.log_decay = log_decay.fp32() + gate;
+                task.strength = strength.fp32() + gate;
+                task.state = memory;
                 task.checkpoints =
                     saved.empty() ? nullptr : saved.fp32() + pair * saved_states(shape) * g.state_count();
-                delta.forward(g, task, rest);
-                store_state(g, final_state, pair, state);
+                load_state(g, memory, initial, pair);
+                task.last_update = !final_state.empty();
+                delta.forward(g, task, memory + g.state_count());
+                if (!final_state.empty()) store_state(g, final_state, pair, memory);
             }
         });
     });
@@ -206,46 +229,45 @@ void CpuBackend::delta_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dlog_dec
                                 Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor log_decay,
                                 Tensor strength, Tensor initial, Tensor dfinal, const DeltaShape& shape) {
     const DeltaGeometry g = geometry_of(shape);
-    check(shape, q, k, v, dy, log_decay, strength, {initial, dfinal});
-    check(shape, dq, dk, dv, dy, dlog_decay, dstrength, {dinitial});
-    LOCKSTEP_ASSERT(dinitial.empty() == initial.empty() && saved.count() >= cpu::delta_saved_count(shape));
-    const std::int64_t members = shape.heads / shape.key_heads, checkpoints = saved_states(shape) * g.state_count();
+    check_inputs(shape, q, k, v, dy, log_decay, strength);
+    check_inputs(shape, dq, dk, dv, dy, dlog_decay, dstrength);
+    LOCKSTEP_ASSERT(dq.type() == q.type() && saved.count() >= cpu::delta_saved_count(shape));
+    LOCKSTEP_ASSERT(dinitial.empty() == initial.empty());
+    for (const Tensor& states : {initial, dinitial, dfinal}) check_states(shape, states);
+    const std::int64_t members = shape.heads / shape.key_heads;
     with_element(q, [&]<class T>(T) {
         const Delta<T>& delta = *vector_.of<T>().delta;
         scratch_->reserve(backward_floats(delta, g, members));
-        // One task a key head: the heads that share it add to the same dq and dk, in order and in fp32.
         parallel_for(shape.batch * shape.key_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-            float* const states = scratch_->of(thread);
-            float* const dstates = states + whole_blocks(members * g.state_count());
-            for (std::int64_t item = begin; item < end; ++item) {
-                const std::int64_t sequence = item / shape.key_heads, key_head = item % shape.key_heads;
-                const std::int64_t head = key_head * members, pair = sequence * g.heads + head;
-                const std::int64_t keys = key_head * g.key_width, values = head * g.value_width;
-                const std::int64_t gate = sequence * g.length * g.heads + head;
-                for (std::int64_t member = 0; member < members; ++member) {
-                    load_state(g, states + member * g.state_count(), initial, pair + member);
-                    load_state(g, dstates + member * g.state_count(), dfinal, pair + member);
+            float *const states = scratch_->of(thread), *const dstates = states + members * g.state_count();
+            for (std::int64_t group = begin; group < end; ++group) {
+                const std::int64_t sequence = group / shape.key_heads, key_head = group % shape.key_heads;
+                const std::int64_t head = key_head * members, pair = sequence * shape.heads + head;
+                const std::int64_t gate = sequence * shape.length * shape.heads + head;
+                for (std::int64_t m = 0; m < members; ++m) {
+                    load_state(g, states + m * g.state_count(), initial, pair + m);
+                    load_state(g, dstates + m * g.state_count(), dfinal, pair + m);
                 }
                 DeltaBackward<T> task{};
                 task.members = members;
-                task.q = rows_of<T>(q, shape, sequence, keys);
-                task.k = rows_of<T>(k, shape, sequence, keys);
-                task.v = rows_of<T>(v, shape, sequence, values);
-                task.dy = rows_of<T>(dy, shape, sequence, values);
+                task.q = head_in<T>(q, shape, sequence, key_head, g.key_width);
+                task.k = head_in<T>(k, shape, sequence, key_head, g.key_width);
+                task.v = head_in<T>(v, shape, sequence, head, g.value_width);
+                task.dy = head_in<T>(dy, shape, sequence, head, g.value_width);
                 task.log_decay = log_decay.fp32() + gate;
                 task.strength = strength.fp32() + gate;
                 task.states = states;
-                task.checkpoints = saved.fp32() + pair * checkpoints;
-                task.checkpoint_count = checkpoints;
-                task.dq = rows_of<T>(dq, shape, sequence, keys);
-                task.dk = rows_of<T>(dk, shape, sequence, keys);
-                task.dv = rows_of<T>(dv, shape, sequence, values);
+                task.checkpoint_count = saved_states(shape) * g.state_count();
+                task.checkpoints = saved.fp32() + pair * task.checkpoint_count;
+                task.dq = head_in<T>(dq, shape, sequence, key_head, g.key_width);
+                task.dk = head_in<T>(dk, shape, sequence, key_head, g.key_width);
+                task.dv = head_in<T>(dv, shape, sequence, head, g.value_width);
                 task.dlog_decay = dlog_decay.fp32() + gate;
                 task.dstrength = dstrength.fp32() + gate;
                 task.dstates = dstates;
-                delta.backward(g, task, dstates + whole_blocks(members * g.state_count()));
-                for (std::int64_t member = 0; member < members; ++member)
-                    store_state(g, dinitial, pair + member, dstates + member * g.state_count());
+                delta.backward(g, task, dstates + members * g.state_count());
+                for (std::int64_t m = 0; m < members && !dinitial.empty(); ++m)
+                    store_state(g, dinitial, pair + m, dstates + m * g.state_count());
             }
         });
     });

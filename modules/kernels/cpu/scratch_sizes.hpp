@@ -7,10 +7,10 @@ namespace lockstep::kernels::cpu {
 
 std::int64_t attention_scratch_floats(const AttentionShape& shape, Type type, int threads);
 std::int64_t ttt_scratch_floats(const TttShape& shape, Type type, int threads);
-std::int64_t delta_scratch_floats(const DeltaShape& shape, Type type, int threads);
+std::int64_t delta_scratch_floats(const DeltaShape& shape, Type type, int threads);  // with the gates
 
 std::int64_t convolution_scratch_floats(std::int64_t rows, std::int64_t width, std::int64_t taps, bool backward);
-// Of sums over rows with this many columns: gradients of norms, biases and gates.
+// Of sums over rows with this many columns: gradients of norms and biases.
 std::int64_t row_sums_scratch_floats(std::int64_t rows, std::int64_t columns);
 // Of linear_gelu_backward with dbefore [rows, width].
 std::int64_t gelu_product_scratch_floats(std::int64_t rows, std::int64_t width, Type type);
