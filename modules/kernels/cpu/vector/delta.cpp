@@ -123,12 +123,12 @@ struct BackwardBuffers {
     Shared shared[delta_group];
     float *dquery[delta_group], *dkey[delta_group];  // sums over the members [chunk, padded fk]
     Side sides[delta_group];
-    float* states[delta_group];                                  // before the chunk
-    float* transposed;                                           // [wider of fk and fv, chunk]
-    float *scaled_rows, *dy, *dupdate, *derror, *scaled_update;  // [chunk, padded fv]; the first: or padded fk
-    float *scores, *dscores, *dgram;                             // P, E ⊙ dP and D
-    float *state_transposed, *dstate_transposed;                 // [fv, padded fk]
-    float* row_gradient;                                         // [chunk, padded fk]
+    float* states[delta_group];                   // before the chunk
+    float* transposed;                            // [wider of fk and fv, chunk]
+    float *scaled_rows, *dy, *dupdate, *derror;   // [chunk, padded fv]; the first: or padded fk
+    float *scores, *dscores, *dgram;              // P, E ⊙ dP and D
+    float *state_transposed, *dstate_transposed;  // [fv, padded fk]
+    float* row_gradient;                          // [chunk, padded fk]
 };
 
 std::int64_t take_backward(BackwardBuffers& buffers, const DeltaGeometry& g, float* memory) {
@@ -141,7 +141,7 @@ std::int64_t take_backward(BackwardBuffers& buffers, const DeltaGeometry& g, flo
     }
     buffers.transposed = carver.take(wider(g) * chunk);
     buffers.scaled_rows = carver.take(chunk * wider(g));
-    carver.take_each(chunk * g.padded_value, buffers.dy, buffers.dupdate, buffers.derror, buffers.scaled_update);
+    carver.take_each(chunk * g.padded_value, buffers.dy, buffers.dupdate, buffers.derror);
     carver.take_each(chunk * chunk, buffers.scores, buffers.dscores, buffers.dgram);
     carver.take_each(g.value_width * g.padded_key, buffers.state_transposed, buffers.dstate_transposed);
     buffers.row_gradient = carver.take(chunk * g.padded_key);
@@ -227,8 +227,8 @@ void chunk_backward(const DeltaGeometry& g, const DeltaBackward<T>& task, const 
     float *dquery = buffers.dquery[number], *dkey = buffers.dkey[number];
     through_state(buffers.dy, 1.0f, shared.query, dquery);
     through_state(buffers.derror, -1.0f, shared.key, dkey);
-    scale_rows(buffers.scaled_update, side.update, side.to_end, 1.0f, tokens, pv);
-    tile_product(dkey, pk, {buffers.scaled_update, pv, 1}, buffers.dstate_transposed, pk, tokens, pk, g.value_width,
+    scale_rows(buffers.scaled_rows, side.update, side.to_end, 1.0f, tokens, pv);
+    tile_product(dkey, pk, {buffers.scaled_rows, pv, 1}, buffers.dstate_transposed, pk, tokens, pk, g.value_width,
                  true);
 
     decay_gradients(task.dlog_decay + gate, g.heads, shared.scores, buffers.dscores, shared.gram, buffers.dgram,
