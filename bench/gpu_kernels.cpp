@@ -156,6 +156,8 @@ void Suite::time_all() {
         operations_.attention({n / length, length, length, 12, 12, 64}, type);
     operations_.attention({8, 2048, 2048, 12, 12, 96}, type);
     operations_.attention({8, 2048, 2048, 16, 4, 128}, type);
+    operations_.attention({8, 4096, 4096, 12, 12, 64, 0, 512}, type);
+    operations_.attention({8, 4096, 4096, 12, 12, 64, 0, 0, 50}, type);
     operations_.ttt({false, 16, 128, 12, 64, 16}, type);
     operations_.ttt({false, 32, 2048, 16, 96, 16}, type);
     operations_.ttt({true, 16, 128, 12, 64, 16}, type);

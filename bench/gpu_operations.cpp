@@ -216,8 +216,10 @@ void GpuOperations::optimizer(std::int64_t count, Type type) {
 void GpuOperations::attention(const AttentionShape& shape, Type type) {
     const std::int64_t n = shape.batch * shape.query_length, d = shape.heads * shape.head_width;
     const std::int64_t dk = shape.key_heads * shape.head_width;
-    const std::string text = fmt::format("{} x {}, {} / {} heads of {}", shape.batch, shape.query_length, shape.heads,
-                                         shape.key_heads, shape.head_width);
+    std::string text = fmt::format("{} x {}, {} / {} heads of {}", shape.batch, shape.query_length, shape.heads,
+                                   shape.key_heads, shape.head_width);
+    if (shape.window > 0) text += fmt::format(", window {}", shape.window);
+    if (shape.score_cap > 0) text += fmt::format(", cap {:g}", shape.score_cap);
     const double flop = attention_work(shape, type, false).flop;
     const double pass = size_of(type) * static_cast<double>(n);
     add("attention forward", text, type, pass * static_cast<double>(2 * d + 2 * dk), flop,

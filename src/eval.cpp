@@ -30,15 +30,19 @@ struct Options {
 };
 
 // The mean losses of ranges of positions, two to an octave: 1, 2, 3, 4–5, 6–7, 8–11 …; position p follows p tokens.
+// What is left at the end, if less than half a range, belongs to the last one.
 Table table_by_position(const std::vector<double>& losses) {
     Table table({{"first_position", "from position"},
                  {"last_position", "to"},
                  {"validation_loss", "validation loss, nats", 5},
                  {"perplexity", "perplexity", 3}});
     const auto length = static_cast<std::int64_t>(losses.size());
+    const auto size_of_range = [](std::int64_t first) {
+        return std::max<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(first)) / 2, 1);
+    };
     for (std::int64_t first = 1; first <= length;) {
-        const std::int64_t octave = std::int64_t{1} << (std::bit_width(static_cast<std::uint64_t>(first)) - 1);
-        const std::int64_t last = std::min(length, first + std::max<std::int64_t>(octave / 2, 1) - 1);
+        std::int64_t last = first + size_of_range(first) - 1;
+        if (2 * (length - last) < size_of_range(last + 1)) last = length;
         const double sum = std::accumulate(losses.begin() + first - 1, losses.begin() + last, 0.0);
         const double loss = sum / static_cast<double>(last - first + 1);
         table.add_row({first, last, loss, std::exp(loss)});
