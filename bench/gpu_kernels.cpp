@@ -160,9 +160,13 @@ void Suite::time_all() {
     operations_.attention({8, 4096, 4096, 12, 12, 64, 0, 0, 50}, type);
     operations_.ttt({false, 16, 128, 12, 64, 16}, type);
     operations_.ttt({false, 32, 2048, 16, 96, 16}, type);
+    operations_.delta({16, 2048, 12, 12, 64, 64}, type);
+    operations_.delta({1, 32768, 12, 12, 64, 64}, type);
+    operations_.delta({8, 2048, 32, 16, 128, 128}, type);  // of Qwen3-Next
     operations_.ttt({true, 16, 128, 12, 64, 16}, type);
     operations_.ttt({true, 16, 2048, 12, 64, 16}, type);
     operations_.attention({2, 1024, 1024, 12, 12, 64}, Type::fp32);
+    operations_.delta({16, 512, 12, 12, 64, 64}, Type::fp32);
     operations_.ttt({false, 16, 512, 12, 64, 16}, Type::fp32);
     operations_.ttt({true, 16, 512, 12, 64, 16}, Type::fp32);
     for (const GpuOperation& one : operations_.list()) add(one);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/random.hpp"
@@ -239,6 +240,40 @@ void GpuOperations::attention(const AttentionShape& shape, Type type) {
             if (!arena.measuring()) backend_.attention_forward(y, lse, q, k, v, shape);
             return [=, this] { backend_.attention_backward(dq, dk_out, dv, dy, q, k, v, y, lse, shape); };
         });
+}
+
+void GpuOperations::delta(const kernels::DeltaShape& shape, Type type) {
+    const std::int64_t n = shape.batch * shape.length, keys = shape.key_heads * shape.key_width;
+    const std::int64_t values = shape.heads * shape.value_width;
+    const std::string text = fmt::format("{} x {}, {} / {} heads of {}", shape.batch, shape.length, shape.heads,
+                                         shape.key_heads, shape.key_width);
+    const double flop = delta_work(shape, type, false).flop;
+    const double pass = size_of(type) * static_cast<double>(2 * n * (keys + values));
+    const auto prepare = [=, this](Arena& arena, bool backward) -> Run {
+        // Keys of norm 1, but for their spread.
+        const double of_one = 1 / std::sqrt(static_cast<double>(shape.key_width));
+        const Tensor q = make(arena, type, {n, keys}, of_one * of_one), k = make(arena, type, {n, keys}, of_one);
+        const Tensor v = make(arena, type, {n, values}), y = make(arena, type, {n, values});
+        const Tensor decay = make(arena, Type::fp32, {n, shape.heads});
+        const Tensor strength = make(arena, Type::fp32, {n, shape.heads});
+        const Tensor saved = arena.allocate(Type::fp32, {backend_.delta_saved_count(shape, type)});
+        if (!arena.measuring()) {
+            backend_.fill(decay, -0.05f);
+            backend_.fill(strength, 0.5f);
+        }
+        if (!backward) return [=, this] { backend_.delta_forward(y, saved, q, k, v, decay, strength, {}, {}, shape); };
+        const Tensor dq = make(arena, type, {n, keys}), dk = make(arena, type, {n, keys});
+        const Tensor dv = make(arena, type, {n, values}), dy = make(arena, type, {n, values}, 1e-2);
+        const Tensor ddecay = make(arena, Type::fp32, {n, shape.heads});
+        const Tensor dstrength = make(arena, Type::fp32, {n, shape.heads});
+        if (!arena.measuring()) backend_.delta_forward(y, saved, q, k, v, decay, strength, {}, {}, shape);
+        return [=, this] {
+            backend_.delta_backward(dq, dk, dv, ddecay, dstrength, {}, dy, saved, q, k, v, decay, strength, {}, {},
+                                    shape);
+        };
+    };
+    add("delta forward", text, type, pass, flop, [=](Arena& arena) { return prepare(arena, false); });
+    add("delta backward", text, type, 2 * pass, 2 * flop, [=](Arena& arena) { return prepare(arena, true); });
 }
 
 void GpuOperations::ttt(const TttShape& shape, Type type) {

@@ -37,6 +37,7 @@ class GpuOperations {
     void optimizer(std::int64_t count, Type type);
     void attention(const kernels::AttentionShape& shape, Type type);
     void ttt(const kernels::TttShape& shape, Type type);
+    void delta(const kernels::DeltaShape& shape, Type type);
     const std::vector<GpuOperation>& list() const { return list_; }
 
     // Random values; not zeros, on which products run faster than on data.

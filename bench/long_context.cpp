@@ -38,6 +38,7 @@ const std::vector<Mixing> all_mixings = {
     {"attention, window 512", {"model.mixer=attention", "model.position=rope", "model.window=512"}},
     {"ttt-linear", {"model.mixer=ttt-linear"}},
     {"ttt-mlp", {"model.mixer=ttt-mlp"}},
+    {"gated-deltanet", {"model.mixer=gated-deltanet"}},
     {"hybrid", {"model.mixer=[\"ttt-linear\",\"ttt-linear\",\"ttt-linear\",\"attention\"]", "model.position=rope"}}};
 
 std::vector<Mixing> chosen(const std::vector<std::string>& names) {

@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_SUITE(one_gpu)
 
 BOOST_AUTO_TEST_CASE(every_mixer_trains_as_on_the_cpu) {
     Trained trained;
-    for (const std::string mixer : {"attention", "ttt-linear", "ttt-mlp"}) BOOST_TEST_CONTEXT(mixer) {
+    for (const std::string mixer : {"attention", "ttt-linear", "ttt-mlp", "gated-deltanet"}) BOOST_TEST_CONTEXT(mixer) {
             const std::string of_mixer = "--set schedule.steps=5 --set model.mixer=" + mixer;
             const fs::path cpu = trained.run(train(of_mixer, "cpu"), 0, gpus(1));
             check_near(trained.run(train(of_mixer), 0, gpus(1)), cpu, 2e-4);
@@ -351,6 +351,7 @@ BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
         {"attention", "--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.interleave=2", 4},
         {"ttt-linear", "--set parallel.tensor=2 --set parallel.sequence=true --set parallel.zero=1", 4},
         {"ttt-linear", "--set parallel.context=2 --set parallel.pipeline=2 --set parallel.recompute=full", 4},
+        {"gated-deltanet", "--set parallel.context=2 --set parallel.tensor=2 --set parallel.zero=1", 4},
         {"attention", "--set parallel.context=4", 4},
         {"[\"ttt-linear\",\"attention\"]",
          "--set parallel.context=2 --set parallel.tensor=2 --set parallel.sequence=true --set parallel.recompute=full",

@@ -61,7 +61,7 @@ struct GridCase {
 
 inline std::vector<GridCase> all_grid_cases() {
     std::vector<GridCase> cases;
-    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp", "hybrid"})
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp", "gated-deltanet", "hybrid"})
         for (const int data : {1, 2, 3, 4})
             for (const int tensor : {1, 2, 4})
                 for (const int pipeline : {1, 2, 3, 4})
@@ -134,6 +134,10 @@ inline std::vector<GridCase> few_ranks_grid_cases() {
             {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},
             {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
             {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false},
+            {"gated-deltanet", 1, 2, 1, 1, 1, 1, "cheap", true},
+            {"gated-deltanet", 1, 1, 2, 2, 0, 1, "full", false},
+            {"gated-deltanet", 2, 1, 1, 1, 1, 1, "none", false},
+            {"gated-deltanet", 1, 1, 1, 3, 0, 1, "none", false},
             {"attention", 1, 2, 1, 1, 0, 1, "cheap", true, true},
             {"attention", 1, 1, 2, 1, 0, 1, "full", false, true},
             {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},

@@ -36,8 +36,8 @@ constexpr double rank_tolerance = 2e-6;
 
 BOOST_AUTO_TEST_SUITE(rank_invariance)
 
-BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks, data::make({"attention", "ttt-linear", "ttt-mlp", hybrid}),
-                     mixer) {
+BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks,
+                     data::make({"attention", "ttt-linear", "ttt-mlp", "gated-deltanet", hybrid}), mixer) {
     const Workplace place;
     const std::string train =
         "train run.toml --set batch.micro=0 --set schedule.steps=20 --set schedule.peak_lr=1e-3 "
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(the_z_loss_is_minimized_and_not_logged) {
 }
 
 BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss,
-                     data::make({"attention", "ttt-linear", "ttt-mlp", hybrid}), mixer) {
+                     data::make({"attention", "ttt-linear", "ttt-mlp", "gated-deltanet", hybrid}), mixer) {
     const Workplace place;
     write_file(place.path() / "held-out.txt", make_text(3000, 99));
     check_exit(
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(generation)
 
 BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed,
-                     data::make({"attention", "ttt-linear", "ttt-mlp", hybrid}), mixer) {
+                     data::make({"attention", "ttt-linear", "ttt-mlp", "gated-deltanet", hybrid}), mixer) {
     const Workplace place;
     check_exit(
         run("train run.toml --set model.context=64 --set batch.length=32 --set model.mixer=" + std::string(mixer),

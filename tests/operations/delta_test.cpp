@@ -165,23 +165,27 @@ void check(const Values& actual, const Values& expected, double allowed, const s
                         what << ": relative error " << error << ", " << allowed << " is allowed");
 }
 
-void check_scan(const Scan& scan, const Values& y, const Values& final_state, DeltaProblem expected, Type type) {
+// `cancelling`: how much of dlog_decay's precision is lost where its terms cancel.
+void check_scan(const Scan& scan, const Values& y, const Values& final_state, DeltaProblem expected, Type type,
+                double cancelling = 1) {
     check(scan.y, y, tolerance(type, type), "y");
     if (!scan.final_state.empty()) check(scan.final_state, final_state, tolerance(type, Type::fp32), "final state");
     DeltaProblem actual = scan.gradients;
     const char* const names[] = {"dq", "dk", "dv", "dlog_decay", "dstrength", "dinitial"};
     for (std::size_t i = 0; i < std::size(names); ++i)
-        check(*ref::arrays_of(actual)[i], *ref::arrays_of(expected)[i], tolerance(type, i < 3 ? type : Type::fp32),
-              names[i]);
+        check(*ref::arrays_of(actual)[i], *ref::arrays_of(expected)[i],
+              tolerance(type, i < 3 ? type : Type::fp32) * (i == 3 ? cancelling : 1), names[i]);
 }
 
-void compare(const DeltaProblem& p, Type type, bool ends, const Values& dfinal, const std::string& what) {
+void compare(const DeltaProblem& p, Type type, bool ends, const Values& dfinal, const std::string& what,
+             double cancelling = 1) {
     BOOST_TEST_CONTEXT(what << (p.initial.empty() ? "" : ", initial") << (ends ? ", final" : "")
                             << (dfinal.empty() ? "" : ", dfinal")) {
         const Values dy = random_rounded(type, p.v.size(), "dy");
         Values final_state;
         const Values y = ref::delta_forward(p, &final_state);
-        check_scan(scan_of(p, type, dy, ends, dfinal), y, final_state, ref::delta_backward(p, dy, dfinal), type);
+        check_scan(scan_of(p, type, dy, ends, dfinal), y, final_state, ref::delta_backward(p, dy, dfinal), type,
+                   cancelling);
     }
 }
 
@@ -363,7 +367,7 @@ BOOST_AUTO_TEST_CASE(keys_may_all_be_alike) {
         DeltaProblem p = problem_of(c, type);
         for (std::size_t i = c.key_width; i < p.k.size(); ++i) p.k[i] = p.k[i % c.key_width];
         for (double& x : p.strength) x = 0.875;
-        compare(p, type, true, {}, c.text(type));
+        compare(p, type, true, {}, c.text(type), 5);
     });
 }
 

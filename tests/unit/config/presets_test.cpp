@@ -5,7 +5,16 @@ using namespace lockstep::config;
 
 namespace {
 
+std::int64_t of_deltanet(const ModelDescription& m) {
+    const std::int64_t d = m.width, H = m.heads, all = H * m.head_width;
+    return 3 * d * all + 2 * d * H  // queries, keys, values; decays and strengths
+           + 3 * 4 * all            // convolutions
+           + 2 * d * all            // gate and output
+           + 2 * H + m.head_width;  // rates and biases of decays, the norm
+}
+
 std::int64_t of_mixer(const ModelDescription& m, const std::string& name) {
+    if (name == "gated-deltanet") return of_deltanet(m);
     const std::int64_t d = m.width, H = m.heads, f = m.head_width, key_width = m.kv_heads * f;
     std::int64_t mixer = 2 * d * H * f + 2 * d * key_width + (m.qk_norm ? 2 * f : 0);
     if (m.bias != Bias::none) mixer += H * f + 2 * key_width;

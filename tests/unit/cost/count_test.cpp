@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(what_is_made_again_is_apart) {
 
 // Otherwise a product of a backward pass is taken for a part of the forward pass.
 BOOST_AUTO_TEST_CASE(nothing_is_made_again_without_recomputation) {
-    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"})
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp", "gated-deltanet"})
         for (const bool options : {false, true}) {
             config::ModelDescription description = small();
             description.mixers = {mixer};

@@ -111,6 +111,7 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
     const std::vector<std::vector<std::string>> lists = {{"attention"},
                                                          {"ttt-linear"},
                                                          {"ttt-mlp"},
+                                                         {"gated-deltanet"},
                                                          {"ttt-linear", "attention"},
                                                          {"attention", "ttt-mlp", "ttt-linear"}};
     for (const std::vector<std::string>& mixers : lists)

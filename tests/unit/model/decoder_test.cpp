@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_CASE(a_prompt_and_then_single_tokens) {
 }
 
 BOOST_AUTO_TEST_CASE(a_prompt_longer_than_one_piece) {
-    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"}) {
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp", "gated-deltanet"}) {
         config::ModelDescription model = test::small_model(mixer);
         model.context = 600;
         BOOST_TEST_CONTEXT(mixer) {

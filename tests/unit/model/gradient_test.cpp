@@ -14,7 +14,7 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_a_single_token) {
-    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"}) BOOST_TEST_CONTEXT(mixer) {
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp", "gated-deltanet"}) BOOST_TEST_CONTEXT(mixer) {
             test::check_gradients(test::small_model(mixer), {1, 1});
         }
 }

@@ -83,6 +83,19 @@ inline std::vector<NamedModel> all_kinds() {
         for (const char* name : {"gate", "share_qk", "pre_conv"}) model.options.change("ttt").set(name, true);
     });
     add("ttt-mlp: learned positions", "ttt-mlp", [](auto& model) { model.position = config::Position::learned; });
+    add("gated-deltanet", "gated-deltanet", [](auto&) {});
+    add("gated-deltanet: keys for two heads, widths of their own", "gated-deltanet", [](auto& model) {
+        config::Options& deltanet = model.options.change("deltanet");
+        deltanet.set("heads", std::int64_t{4});
+        deltanet.set("key_heads", std::int64_t{2});
+        deltanet.set("key_width", std::int64_t{5});
+        deltanet.set("value_width", std::int64_t{7});
+        model.mlp = config::MlpKind::gelu;
+    });
+    add("hybrid: gated-deltanet, attention that rotates", "gated-deltanet", [](auto& model) {
+        model.mixers = {"gated-deltanet", "attention"};
+        model.position = config::Position::rope;
+    });
     add("hybrid: ttt-linear, grouped attention that rotates", "ttt-linear", [](auto& model) {
         model.mixers = {"ttt-linear", "attention"};
         model.position = config::Position::rope;
