@@ -18,14 +18,16 @@ struct ForwardParameters {
     float *saved, *final_state;  // may be null
     std::int64_t length, chunks;
     int heads, key_heads, key_width, value_width;
-    bool aligned;  // q and k
+    bool aligned, values_aligned;  // q and k; v
 };
 
 template <class T, int K>
 struct ForwardShared {
     using Tiles = DeltaTiles<T, K>;
     typename Tiles::Operand queries[Tiles::keys], keys[Tiles::keys], inverse[Tiles::square], state[Tiles::state];
-    typename Tiles::Operand right_side[Tiles::values], solution[Tiles::values], decayed[Tiles::values];  // B, U, e ⊙ U
+    // V, B, U, e ⊙ U
+    typename Tiles::Operand values[Tiles::values], right_side[Tiles::values], solution[Tiles::values],
+        decayed[Tiles::values];
     DeltaGates gates;
 };
 
@@ -57,6 +59,8 @@ __global__ void __launch_bounds__(threads) delta_forward_kernel(ForwardParameter
                       thread, threads);
         delta_load<K>(shared.keys, Tiles::key_stride, key_at(p.k), p.k.stride, place.rows, p.key_width, p.aligned,
                       thread, threads);
+        delta_load<Tiles::slice>(shared.values, Tiles::slice_stride, value_at(p.v, 0, 0), p.v.stride, place.rows,
+                                 columns, p.values_aligned, thread, threads);
         delta_load<delta_chunk>(shared.inverse, Tiles::square_stride, p.inverses + (pair * p.chunks + chunk) * square,
                                 delta_chunk, delta_chunk, delta_chunk, true, thread, threads);
         copy_async_commit();
@@ -76,8 +80,8 @@ __global__ void __launch_bounds__(threads) delta_forward_kernel(ForwardParameter
         rows.clear();
         multiply<Right::rows_of_k>(rows, left, shared.state, Tiles::slice_stride);
         each_sum(rows, first_row, [&](float& value, int row, int column) {
-            const float target = row < place.rows && column < columns ? to_float(*value_at(p.v, row, column)) : 0.0f;
-            value = gates.strength[row] * (target - gates.before(row) * value);
+            const float target = to_float(shared.values[row * Tiles::slice_stride + column]);
+            value = gates.strength[row] * fmaf(-gates.before(row), value, target);
         });
         store_sums_in_pairs(shared.right_side + first_row * Tiles::slice_stride, Tiles::slice_stride, rows);
         // γ ⊙ (Q S), and P = E ⊙ (Q Kᵀ)
@@ -139,6 +143,7 @@ void delta_scan(const DeltaArguments& arguments, Type type) {
         p.key_width = static_cast<int>(shape.key_width);
         p.value_width = static_cast<int>(shape.value_width);
         p.aligned = delta_aligned<T>(shape.key_width, {arguments.q, arguments.k});
+        p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.v});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
             launch(

@@ -23,7 +23,7 @@ struct GradientParameters {
     const DeltaOperand<T>* inverses;
     std::int64_t length, chunks;
     int heads, key_heads, key_width, value_width;
-    bool aligned, values_aligned;  // q and k; dy
+    bool aligned, values_aligned;  // q and k; v and dy
 };
 
 template <class T, int K>
@@ -34,9 +34,9 @@ struct GradientShared {
     Operand inverse[Tiles::square];  // at the end: E ⊙ dP
     Operand dsystem[Tiles::square];  // β E ⊙ dA
     Operand state[Tiles::state], dstate[Tiles::state];
-    // dO, B, U, dU, dB
-    Operand dy[Tiles::values], right_side[Tiles::values], solution[Tiles::values], dsolution[Tiles::values],
-        dright_side[Tiles::values];
+    // V, dO, B, U, dU, dB
+    Operand values[Tiles::values], dy[Tiles::values], right_side[Tiles::values], solution[Tiles::values],
+        dsolution[Tiles::values], dright_side[Tiles::values];
     DeltaGates gates;
     // Gradients of Σ log_decay and of strengths: what tokens get, of both halves of the warps; what each warp takes
     // from the tokens before its own.
@@ -148,6 +148,8 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
         barrier_of_warps();  // the slice before is done with the tiles
         delta_load<Tiles::slice>(shared.dy, stride, value_at(p.dy, 0, first_column), p.dy.stride, place.rows, columns,
                                  p.values_aligned, thread, threads);
+        delta_load<Tiles::slice>(shared.values, stride, value_at(p.v, 0, first_column), p.v.stride, place.rows, columns,
+                                 p.values_aligned, thread, threads);
         copy_async_commit();
         for (int i = thread; i < K * Tiles::slice; i += threads) {
             const int row = i / Tiles::slice, column = i % Tiles::slice;
@@ -173,9 +175,7 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
         }
         if (of_queries) {  // R = V - γ ⊙ (K S), B = β ⊙ R
             each_sum(rows, first_row, [&](float& value, int row, int column) {
-                const bool valid = row < place.rows && column < columns;
-                value *= -gates.before(row);
-                value += valid ? to_float(*value_at(p.v, row, first_column + column)) : 0.0f;
+                value = fmaf(-gates.before(row), value, to_float(shared.values[row * stride + column]));
             });
             residual = rows;
             scale_rows(rows, first_row, [&](int row) { return gates.strength[row]; });
@@ -215,8 +215,7 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
             float products[2] = {};
             add_row_products(products, residual, shared.dright_side + value_row, stride);
             each_sum(residual, first_row, [&](float& value, int row, int column) {
-                const bool valid = row < place.rows && column < columns;
-                value -= valid ? to_float(*value_at(p.v, row, first_column + column)) : 0.0f;
+                value -= to_float(shared.values[row * stride + column]);
             });
             float decayed[2] = {};
             add_row_products(decayed, residual, shared.dright_side + value_row, stride);
@@ -360,7 +359,7 @@ void delta_gradients(const DeltaArguments& arguments, Type type) {
         p.key_width = static_cast<int>(shape.key_width);
         p.value_width = static_cast<int>(shape.value_width);
         p.aligned = delta_aligned<T>(shape.key_width, {arguments.q, arguments.k});
-        p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.dy});
+        p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.v, arguments.dy});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
             launch({"delta_gradients", dim3(static_cast<unsigned>(arguments.pairs()), static_cast<unsigned>(p.chunks)),

@@ -17,7 +17,7 @@ struct ScanBackParameters {
     float *dstates, *dinitial;
     std::int64_t length, chunks;
     int heads, key_heads, key_width, value_width;
-    bool aligned;  // q and k
+    bool aligned, values_aligned;  // q and k; dy
 };
 
 template <class T, int K>
@@ -58,22 +58,21 @@ __global__ void __launch_bounds__(threads) delta_scan_back_kernel(ScanBackParame
                       thread, threads);
         delta_load<K>(shared.keys, Tiles::key_stride, key_at(p.k), p.k.stride, place.rows, p.key_width, p.aligned,
                       thread, threads);
+        delta_load<Tiles::slice>(shared.dy, Tiles::slice_stride,
+                                 p.dy.first + place.token * p.dy.stride + place.head * p.value_width + first_column,
+                                 p.dy.stride, place.rows, columns, p.values_aligned, thread, threads);
         delta_load<delta_chunk>(shared.inverse, Tiles::square_stride, p.inverses + (pair * p.chunks + chunk) * square,
                                 delta_chunk, delta_chunk, delta_chunk, true, thread, threads);
         copy_async_commit();
         const std::int64_t gates_at = place.token * p.heads + place.head;
         shared.gates.load(p.log_decay + gates_at, p.strength + gates_at, p.heads, place.rows);
         dstate.store_tile(shared.dstate, warp);
-        Sums<N> dy;
-        each_sum(dy, first_row, [&](float& value, int row, int column) {
-            const T* const from =
-                p.dy.first + (place.token + row) * p.dy.stride + place.head * p.value_width + first_column + column;
-            value = row < place.rows && column < columns ? to_float(*from) : 0.0f;
-        });
-        store_sums_in_pairs(shared.dy + first_row * Tiles::slice_stride, Tiles::slice_stride, dy);
         copy_async_wait<0>();
         __syncthreads();
-        scale_rows(dy, first_row, [&](int row) { return gates.before(row); });
+        Sums<N> dy;
+        each_sum(dy, first_row, [&](float& value, int row, int column) {
+            value = gates.before(row) * to_float(shared.dy[row * Tiles::slice_stride + column]);
+        });
         store_sums_in_pairs(shared.decayed_dy + first_row * Tiles::slice_stride, Tiles::slice_stride, dy);
 
         // dU = Pᵀ dO + e ⊙ (K dS)
@@ -132,6 +131,7 @@ void delta_scan_back(const DeltaArguments& arguments, Type type) {
         p.key_width = static_cast<int>(shape.key_width);
         p.value_width = static_cast<int>(shape.value_width);
         p.aligned = delta_aligned<T>(shape.key_width, {arguments.q, arguments.k});
+        p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.dy});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
             launch(
