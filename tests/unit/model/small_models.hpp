@@ -88,7 +88,7 @@ inline std::vector<NamedModel> all_kinds() {
         config::Options& deltanet = model.options.change("deltanet");
         deltanet.set("heads", std::int64_t{4});
         deltanet.set("key_heads", std::int64_t{2});
-        deltanet.set("key_width", std::int64_t{5});
+        deltanet.set("key_width", std::int64_t{9});
         deltanet.set("value_width", std::int64_t{7});
         model.mlp = config::MlpKind::gelu;
     });
