@@ -8,17 +8,32 @@
 
 namespace lockstep::kernels {
 
-constexpr std::int64_t delta_gpu_chunk = 64;  // tokens
-
+constexpr std::int64_t delta_gpu_chunk = 64;           // tokens
 constexpr std::int64_t delta_widest_key_on_gpu = 128;  // fk
 
 inline std::int64_t delta_gpu_chunks(const DeltaShape& shape) {
     return (shape.length + delta_gpu_chunk - 1) / delta_gpu_chunk;
 }
 
-// Backend::delta_saved_count of a GPU: fp32 [B, H, chunks, fk, fv].
-inline std::int64_t delta_gpu_saved_count(const DeltaShape& shape, Type) {
-    return shape.batch * shape.heads * delta_gpu_chunks(shape) * shape.key_width * shape.value_width;
+// A block takes some columns of the values at a time.
+constexpr std::int64_t delta_gpu_padded_key(std::int64_t key_width) {
+    return key_width <= 64 ? 64 : 128;
+}
+constexpr std::int64_t delta_gpu_slice(std::int64_t padded_key, bool fp32) {
+    return fp32 && padded_key > 64 ? 16 : 32;
+}
+
+// Bytes of the states of all chunks, [B, H, chunks, slices, padded fk, slice]: fp32, or bf16 with 16-bit types.
+inline std::int64_t delta_gpu_state_bytes(const DeltaShape& shape, Type type) {
+    const bool fp32 = type == Type::fp32;
+    const std::int64_t key = delta_gpu_padded_key(shape.key_width), slice = delta_gpu_slice(key, fp32);
+    const std::int64_t values = (shape.value_width + slice - 1) / slice * slice;
+    return shape.batch * shape.heads * delta_gpu_chunks(shape) * key * values * (fp32 ? 4 : 2);
+}
+
+// Backend::delta_saved_count of a GPU.
+inline std::int64_t delta_gpu_saved_count(const DeltaShape& shape, Type type) {
+    return delta_gpu_state_bytes(shape, type) / 4;
 }
 
 }  // namespace lockstep::kernels

@@ -79,13 +79,12 @@ void CudaBackend::delta_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dlog_de
     arguments.stream = stream();
     const bool shares_keys = shape.heads > shape.key_heads;
     const std::int64_t inverses = rounded_up(delta_inverse_bytes(shape, q.type()));
-    const std::int64_t states =
-        rounded_up(static_cast<std::size_t>(delta_saved_count(shape, q.type())) * sizeof(float));
+    const std::int64_t states = rounded_up(static_cast<std::size_t>(delta_gpu_state_bytes(shape, q.type())));
     const std::int64_t heads = shape.batch * shape.length * shape.heads * shape.key_width;
     char* const memory =
         scratch_of<char>(inverses + states + (shares_keys ? 2 * heads * static_cast<std::int64_t>(sizeof(float)) : 0));
     arguments.inverses = memory;
-    arguments.dstates = reinterpret_cast<float*>(memory + inverses);
+    arguments.dstates = memory + inverses;
     if (shares_keys) {
         arguments.head_dq = reinterpret_cast<float*>(memory + inverses + states);
         arguments.head_dk = arguments.head_dq + heads;

@@ -24,9 +24,9 @@ struct DeltaArguments {
     float* final_state;                 // may be null
     const float* dfinal;                // may be null
     float* dinitial;                    // may be null
-    float* saved;                       // S [B, H, chunks, fk, fv]; forward: null if no backward follows
+    void* saved;                        // S, delta_gpu_state_bytes; forward: null if no backward follows
     void* inverses;                     // (I + A)⁻¹ [B, H, chunks, 64, 64]: delta_inverse_bytes
-    float* dstates;                     // backward: dS after each chunk, [B, H, chunks, fk, fv]
+    void* dstates;                      // backward: dS behind each chunk, likewise
     float *head_dq, *head_dk;           // backward, where heads share keys: [N, H, fk]
     cudaStream_t stream;
 

@@ -18,7 +18,8 @@ struct GradientParameters {
     DeltaRows<const T> q, k, v, dy;
     DeltaRows<T> dq, dk, dv;   // dq and dk: unless heads share keys
     float *head_dq, *head_dk;  // [N, H, fk]; else null
-    const float *log_decay, *strength, *states, *dstates;
+    const float *log_decay, *strength;
+    const DeltaOperand<T>*states, *dstates;
     float *dlog_decay, *dstrength;
     const DeltaOperand<T>* inverses;
     std::int64_t length, chunks;
@@ -32,7 +33,7 @@ struct GradientShared {
     using Operand = DeltaOperand<T>;
     Operand queries[Tiles::keys], keys[Tiles::keys];
     Operand inverse[Tiles::square];  // at the end: E ⊙ dP
-    Operand dsystem[Tiles::square];  // β E ⊙ dA
+    Operand dsystem[Tiles::square];  // Pᵀ; at the end: β E ⊙ dA
     Operand state[Tiles::state], dstate[Tiles::state];
     // V, dO, B, U, dU, dB
     Operand values[Tiles::values], dy[Tiles::values], right_side[Tiles::values], solution[Tiles::values],
@@ -93,7 +94,8 @@ __device__ inline void store_keys(Out* to, std::int64_t stride, Sums<N>& values,
 }
 
 template <class T, int K>
-__global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParameters<T> p) {
+__global__ void __launch_bounds__(threads, K == 64 && sizeof(T) == 2 ? 2 : 1)
+    delta_gradients_kernel(GradientParameters<T> p) {
     using Tiles = DeltaTiles<T, K>;
     using Operand = DeltaOperand<T>;
     constexpr int N = Tiles::slice / 8, slice_steps = Tiles::slice / 16, stride = Tiles::slice_stride;
@@ -102,9 +104,10 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width;
     const bool of_queries = warp < 4;
     const int first_row = 16 * (warp % 4), key_row = first_row * Tiles::key_stride, value_row = first_row * stride;
-    const std::int64_t chunk = blockIdx.y, matrix = static_cast<std::int64_t>(p.key_width) * p.value_width;
+    const std::int64_t chunk = blockIdx.y;
     const DeltaPlace place(blockIdx.x, chunk, p.length, p.heads, p.key_heads);
     const std::int64_t at_chunk = place.pair * p.chunks + chunk;
+    const int slices = (p.value_width + Tiles::slice - 1) / Tiles::slice;
     const auto key_at = [&](const auto& rows) {
         return rows.first + place.token * rows.stride + place.key_head * p.key_width;
     };
@@ -116,16 +119,17 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
                   thread, threads);
     delta_load<K>(shared.keys, Tiles::key_stride, key_at(p.k), p.k.stride, place.rows, p.key_width, p.aligned, thread,
                   threads);
-    delta_load<delta_chunk>(shared.inverse, Tiles::square_stride, p.inverses + at_chunk * delta_chunk * delta_chunk,
-                            delta_chunk, delta_chunk, delta_chunk, true, thread, threads);
+    delta_load_matrix<delta_chunk, delta_chunk>(shared.inverse, Tiles::square_stride,
+                                                p.inverses + at_chunk * delta_chunk * delta_chunk, thread, threads);
     copy_async_commit();
     const std::int64_t gates_at = place.token * p.heads + place.head;
-    shared.gates.load(p.log_decay + gates_at, p.strength + gates_at, p.heads, place.rows);
+    if (warp == 0)
+        shared.gates.set(DeltaGates::fetch(p.log_decay + gates_at, p.strength + gates_at, p.heads, place.rows));
     copy_async_wait<0>();
     __syncthreads();
 
-    // Pᵀ = (E ⊙ (Q Kᵀ))ᵀ of the keys' tokens
-    Left<Operand, 4> transposed_scores;
+    // Pᵀ = (E ⊙ (Q Kᵀ))ᵀ of the keys' tokens, each warp's for itself
+    Operand* const transposed_scores = shared.dsystem + first_row * Tiles::square_stride;
     if (!of_queries) {
         Left<Operand, K / 16> left;
         Sums<8> scores;
@@ -134,7 +138,7 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
         multiply<Right::rows_of_n>(scores, left, shared.queries, Tiles::key_stride);
         each_sum(scores, first_row,
                  [&](float& score, int j, int i) { score = j <= i ? gates.between(i, j) * score : 0.0f; });
-        to_left(transposed_scores, scores);
+        store_sums_in_pairs(transposed_scores, Tiles::square_stride, scores);
     }
 
     Sums<K / 8> dkeys;  // or of the queries
@@ -150,19 +154,16 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
                                  p.values_aligned, thread, threads);
         delta_load<Tiles::slice>(shared.values, stride, value_at(p.v, 0, first_column), p.v.stride, place.rows, columns,
                                  p.values_aligned, thread, threads);
+        const std::int64_t state_at = (at_chunk * slices + first_column / Tiles::slice) * K * Tiles::slice;
+        delta_load_matrix<K, Tiles::slice>(shared.state, stride, p.states + state_at, thread, threads);
+        delta_load_matrix<K, Tiles::slice>(shared.dstate, stride, p.dstates + state_at, thread, threads);
         copy_async_commit();
-        for (int i = thread; i < K * Tiles::slice; i += threads) {
-            const int row = i / Tiles::slice, column = i % Tiles::slice;
-            const bool valid = row < p.key_width && column < columns;
-            const std::int64_t from =
-                at_chunk * matrix + static_cast<std::int64_t>(row) * p.value_width + first_column + column;
-            const float state = valid ? p.states[from] : 0.0f, dstate = valid ? p.dstates[from] : 0.0f;
-            shared.state[row * stride + column] = from_float<Operand>(state);
-            shared.dstate[row * stride + column] = from_float<Operand>(dstate);
-            dsum_of_end = fmaf(gates.all() * state, dstate, dsum_of_end);
-        }
         copy_async_wait<0>();
         barrier_of_warps();
+        for (int i = thread; i < K * Tiles::slice; i += threads) {
+            const int at = i / Tiles::slice * stride + i % Tiles::slice;
+            dsum_of_end = fmaf(gates.all() * to_float(shared.state[at]), to_float(shared.dstate[at]), dsum_of_end);
+        }
 
         Left<Operand, slice_steps> slice_left;
         Left<Operand, 4> square_left;
@@ -183,7 +184,8 @@ __global__ void __launch_bounds__(threads) delta_gradients_kernel(GradientParame
         } else {  // dU = Pᵀ dO + e ⊙ (K dS)
             scale_rows(rows, first_row, [&](int row) { return gates.after(row); });
             residual = rows;
-            multiply<Right::rows_of_k>(rows, transposed_scores, shared.dy, stride);
+            load_left(square_left, transposed_scores, Tiles::square_stride);
+            multiply<Right::rows_of_k>(rows, square_left, shared.dy, stride);
             store_sums_in_pairs(shared.dsolution + value_row, stride, rows);
         }
         barrier_of_warps();
@@ -347,8 +349,8 @@ void delta_gradients(const DeltaArguments& arguments, Type type) {
         p.head_dk = arguments.head_dk;
         p.log_decay = arguments.log_decay;
         p.strength = arguments.strength;
-        p.states = arguments.saved;
-        p.dstates = arguments.dstates;
+        p.states = static_cast<const DeltaOperand<T>*>(arguments.saved);
+        p.dstates = static_cast<const DeltaOperand<T>*>(arguments.dstates);
         p.dlog_decay = arguments.dlog_decay;
         p.dstrength = arguments.dstrength;
         p.inverses = static_cast<const DeltaOperand<T>*>(arguments.inverses);

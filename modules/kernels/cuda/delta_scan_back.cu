@@ -14,7 +14,8 @@ struct ScanBackParameters {
     DeltaRows<const T> q, k, dy;
     const float *log_decay, *strength, *dfinal;
     const DeltaOperand<T>* inverses;
-    float *dstates, *dinitial;
+    DeltaOperand<T>* dstates;
+    float* dinitial;  // may be null
     std::int64_t length, chunks;
     int heads, key_heads, key_width, value_width;
     bool aligned, values_aligned;  // q and k; dy
@@ -23,89 +24,127 @@ struct ScanBackParameters {
 template <class T, int K>
 struct ScanBackShared {
     using Tiles = DeltaTiles<T, K>;
-    typename Tiles::Operand queries[Tiles::keys], keys[Tiles::keys], inverse[Tiles::square], dstate[Tiles::state];
+    typename Tiles::Operand queries[2][Tiles::keys], keys[2][Tiles::keys], inverse[Tiles::square], dstate[Tiles::state];
     // dO, γ ⊙ dO, dU, -γ ⊙ dR
     typename Tiles::Operand dy[Tiles::values], decayed_dy[Tiles::values], dsolution[Tiles::values],
         dresidual[Tiles::values];
-    DeltaGates gates;
+    DeltaGates gates[2];
 };
 
+// Tiles are copied ahead as in the forward pass; queries too are needed to the end.
 template <class T, int K>
 __global__ void __launch_bounds__(threads) delta_scan_back_kernel(ScanBackParameters<T> p) {
     using Tiles = DeltaTiles<T, K>;
     using Operand = DeltaOperand<T>;
-    constexpr int N = Tiles::slice / 8, square = delta_chunk * delta_chunk;
+    constexpr int N = Tiles::slice / 8, square = delta_chunk * delta_chunk, stride = Tiles::slice_stride;
     auto& shared = *shared_memory<ScanBackShared<T, K>>();
-    const DeltaGates& gates = shared.gates;
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width, first_row = 16 * warp;
     const int first_column = static_cast<int>(blockIdx.y) * Tiles::slice;
     const int columns = min(p.value_width - first_column, Tiles::slice);
     const std::int64_t pair = blockIdx.x, matrix = static_cast<std::int64_t>(p.key_width) * p.value_width;
 
+    const auto place_of = [&](std::int64_t chunk) { return DeltaPlace(pair, chunk, p.length, p.heads, p.key_heads); };
+    const auto fetch_keys = [&](Operand* to, const DeltaRows<const T>& from, const DeltaPlace& at) {
+        delta_load<K>(to, Tiles::key_stride, from.first + at.token * from.stride + at.key_head * p.key_width,
+                      from.stride, at.rows, p.key_width, p.aligned, thread, threads);
+    };
+    const auto fetch_dy = [&](const DeltaPlace& at) {
+        delta_load<Tiles::slice>(shared.dy, stride,
+                                 p.dy.first + at.token * p.dy.stride + at.head * p.value_width + first_column,
+                                 p.dy.stride, at.rows, columns, p.values_aligned, thread, threads);
+    };
+    const auto fetch_inverse = [&](std::int64_t chunk) {
+        delta_load_matrix<delta_chunk, delta_chunk>(shared.inverse, Tiles::square_stride,
+                                                    p.inverses + (pair * p.chunks + chunk) * square, thread, threads);
+    };
+    const auto fetch_gates = [&](const DeltaPlace& at) {
+        const std::int64_t from = at.token * p.heads + at.head;
+        return DeltaGates::fetch(p.log_decay + from, p.strength + from, p.heads, at.rows);
+    };
+
     DeltaState<T, K> dstate;
     dstate.load(p.dfinal ? p.dfinal + pair * matrix + first_column : nullptr, p.key_width, p.value_width, columns,
                 warp);
-    for (std::int64_t chunk = p.chunks - 1; chunk >= 0; --chunk) {
-        dstate.store(p.dstates + (pair * p.chunks + chunk) * matrix + first_column, p.key_width, p.value_width, columns,
-                     warp);
-        if (chunk == 0 && !p.dinitial) return;
-        const DeltaPlace place(pair, chunk, p.length, p.heads, p.key_heads);
-        const auto key_at = [&](const auto& rows) {
-            return rows.first + place.token * rows.stride + place.key_head * p.key_width;
-        };
-        __syncthreads();  // the chunk before is done with the tiles
-        delta_load<K>(shared.queries, Tiles::key_stride, key_at(p.q), p.q.stride, place.rows, p.key_width, p.aligned,
-                      thread, threads);
-        delta_load<K>(shared.keys, Tiles::key_stride, key_at(p.k), p.k.stride, place.rows, p.key_width, p.aligned,
-                      thread, threads);
-        delta_load<Tiles::slice>(shared.dy, Tiles::slice_stride,
-                                 p.dy.first + place.token * p.dy.stride + place.head * p.value_width + first_column,
-                                 p.dy.stride, place.rows, columns, p.values_aligned, thread, threads);
-        delta_load<delta_chunk>(shared.inverse, Tiles::square_stride, p.inverses + (pair * p.chunks + chunk) * square,
-                                delta_chunk, delta_chunk, delta_chunk, true, thread, threads);
+    const std::int64_t last = p.dinitial ? 0 : 1;  // the first chunk only serves the gradient of the initial state
+    DeltaGates::Raw raw{};
+    if (p.chunks > last) {
+        const DeltaPlace first = place_of(p.chunks - 1);
+        fetch_keys(shared.keys[(p.chunks - 1) % 2], p.k, first);
+        fetch_keys(shared.queries[(p.chunks - 1) % 2], p.q, first);
+        fetch_dy(first);
+        fetch_inverse(p.chunks - 1);
         copy_async_commit();
-        const std::int64_t gates_at = place.token * p.heads + place.head;
-        shared.gates.load(p.log_decay + gates_at, p.strength + gates_at, p.heads, place.rows);
-        dstate.store_tile(shared.dstate, warp);
+        if (warp == 0) raw = fetch_gates(first);
+    }
+    const auto store = [&](std::int64_t chunk) {
+        dstate.store_tile(p.dstates + ((pair * p.chunks + chunk) * gridDim.y + blockIdx.y) * K * Tiles::slice,
+                          Tiles::slice, warp);
+    };
+    for (std::int64_t chunk = p.chunks - 1; chunk >= last; --chunk) {
+        const bool goes_on = chunk > last;
+        const DeltaPlace next = place_of(goes_on ? chunk - 1 : chunk);
+        const Operand *const keys = shared.keys[chunk % 2], *const queries = shared.queries[chunk % 2];
+        const DeltaGates& gates = shared.gates[chunk % 2];
+        if (warp == 0) {
+            shared.gates[chunk % 2].set(raw);
+            if (goes_on) raw = fetch_gates(next);
+        }
+        store(chunk);
+        dstate.store_tile(shared.dstate, stride, warp);
         copy_async_wait<0>();
-        __syncthreads();
-        Sums<N> dy;
-        each_sum(dy, first_row, [&](float& value, int row, int column) {
-            value = gates.before(row) * to_float(shared.dy[row * Tiles::slice_stride + column]);
+        __syncthreads();  // the tiles are there, and the chunk before is done
+        if (goes_on) {
+            fetch_keys(shared.keys[(chunk + 1) % 2], p.k, next);
+            fetch_keys(shared.queries[(chunk + 1) % 2], p.q, next);
+            copy_async_commit();
+        }
+        Sums<N> rows;
+        each_sum(rows, first_row, [&](float& value, int row, int column) {
+            value = gates.before(row) * to_float(shared.dy[row * stride + column]);
         });
-        store_sums_in_pairs(shared.decayed_dy + first_row * Tiles::slice_stride, Tiles::slice_stride, dy);
+        store_sums_in_pairs(shared.decayed_dy + first_row * stride, stride, rows);
 
         // dU = Pᵀ dO + e ⊙ (K dS)
         Left<Operand, K / 16> left;
-        load_left(left, shared.keys + first_row * Tiles::key_stride, Tiles::key_stride);
-        Sums<N> rows;
+        load_left(left, keys + first_row * Tiles::key_stride, Tiles::key_stride);
         rows.clear();
-        multiply<Right::rows_of_k>(rows, left, shared.dstate, Tiles::slice_stride);
+        multiply<Right::rows_of_k>(rows, left, shared.dstate, stride);
         scale_rows(rows, first_row, [&](int row) { return gates.after(row); });
         Sums<8> scores;
         scores.clear();
-        multiply<Right::rows_of_n>(scores, left, shared.queries, Tiles::key_stride);
+        multiply<Right::rows_of_n>(scores, left, queries, Tiles::key_stride);
         each_sum(scores, first_row,
                  [&](float& score, int j, int i) { score = j <= i ? gates.between(i, j) * score : 0.0f; });
         Left<Operand, 4> square_left;
         to_left(square_left, scores);
-        multiply<Right::rows_of_k>(rows, square_left, shared.dy, Tiles::slice_stride);
-        store_sums_in_pairs(shared.dsolution + first_row * Tiles::slice_stride, Tiles::slice_stride, rows);
+        multiply<Right::rows_of_k>(rows, square_left, shared.dy, stride);
+        store_sums_in_pairs(shared.dsolution + first_row * stride, stride, rows);
         __syncthreads();
+        if (goes_on) {
+            fetch_dy(next);
+            copy_async_commit();
+        }
 
         // -γ ⊙ dR = -γ β ⊙ (I + A)⁻ᵀ dU
         load_left_transposed(square_left, shared.inverse + first_row, Tiles::square_stride);
         rows.clear();
-        multiply<Right::rows_of_k>(rows, square_left, shared.dsolution, Tiles::slice_stride);
+        multiply<Right::rows_of_k>(rows, square_left, shared.dsolution, stride);
         scale_rows(rows, first_row, [&](int row) { return -gates.before(row) * gates.strength[row]; });
-        store_sums_in_pairs(shared.dresidual + first_row * Tiles::slice_stride, Tiles::slice_stride, rows);
+        store_sums_in_pairs(shared.dresidual + first_row * stride, stride, rows);
         __syncthreads();
+        if (goes_on) {
+            fetch_inverse(chunk - 1);
+            copy_async_commit();
+        }
 
         dstate.scale(gates.all());
-        dstate.add_product(shared.queries, shared.decayed_dy, warp);
-        dstate.add_product(shared.keys, shared.dresidual, warp);
+        dstate.add_product(queries, shared.decayed_dy, warp);
+        dstate.add_product(keys, shared.dresidual, warp);
     }
-    dstate.store(p.dinitial + pair * matrix + first_column, p.key_width, p.value_width, columns, warp);
+    if (p.dinitial)
+        dstate.store(p.dinitial + pair * matrix + first_column, p.key_width, p.value_width, columns, warp);
+    else
+        store(0);
 }
 
 }  // namespace
@@ -122,7 +161,7 @@ void delta_scan_back(const DeltaArguments& arguments, Type type) {
         p.strength = arguments.strength;
         p.dfinal = arguments.dfinal;
         p.inverses = static_cast<const DeltaOperand<T>*>(arguments.inverses);
-        p.dstates = arguments.dstates;
+        p.dstates = static_cast<DeltaOperand<T>*>(arguments.dstates);
         p.dinitial = arguments.dinitial;
         p.length = shape.length;
         p.chunks = arguments.chunks();

@@ -22,7 +22,7 @@ template <class T, int K>
 struct DeltaTiles {
     using Operand = DeltaOperand<T>;
     static constexpr int pad = 16 / static_cast<int>(sizeof(Operand));  // no bank conflicts
-    static constexpr int slice = std::is_same_v<T, float> && K > 64 ? 16 : 32;
+    static constexpr int slice = static_cast<int>(delta_gpu_slice(K, std::is_same_v<T, float>));
     static constexpr int key_stride = K + pad, square_stride = delta_chunk + pad, slice_stride = slice + pad;
     static constexpr int keys = delta_chunk * key_stride;       // elements of a tile [64, K]
     static constexpr int square = delta_chunk * square_stride;  // [64, 64]
@@ -32,7 +32,7 @@ struct DeltaTiles {
 
 template <class Function>
 void for_padded_key_width(std::int64_t key_width, Function&& function) {
-    if (key_width <= 64) return function(std::integral_constant<int, 64>());
+    if (delta_gpu_padded_key(key_width) == 64) return function(std::integral_constant<int, 64>());
     return function(std::integral_constant<int, 128>());
 }
 
@@ -69,6 +69,16 @@ __device__ inline void delta_load(Operand* to, int stride, const T* from, std::i
     }
 }
 
+// Loads a whole matrix, dense and aligned, into a tile; asynchronously.
+template <int rows, int columns, class Operand>
+__device__ inline void delta_load_matrix(Operand* to, int stride, const Operand* from, int thread, int threads) {
+    constexpr int each = Vector16<Operand>::count, row_pieces = columns / each;
+    for (int piece = thread; piece < rows * row_pieces; piece += threads) {
+        const int row = piece / row_pieces, column = piece % row_pieces * each;
+        copy_async_16(to + row * stride + column, from + row * columns + column);
+    }
+}
+
 // A state's columns, fp32 [key_width, width] in global memory, to and from this warp's rows of [K, slice]: 16-row
 // blocks warp, warp + 4, … in registers.
 template <class T, int K>
@@ -98,10 +108,10 @@ struct DeltaState {
             if (row < key_width && column < slice_columns) to[row * width + column] = value;
         });
     }
-    __device__ void store_tile(typename Tiles::Operand* tile, int warp) {
+    // Rounded, all of [K, slice].
+    __device__ void store_tile(typename Tiles::Operand* tile, int stride, int warp) {
 #pragma unroll
-        for (int b = 0; b < blocks; ++b)
-            store_sums_in_pairs(tile + 16 * (warp + 4 * b) * Tiles::slice_stride, Tiles::slice_stride, at[b]);
+        for (int b = 0; b < blocks; ++b) store_sums_in_pairs(tile + 16 * (warp + 4 * b) * stride, stride, at[b]);
     }
     __device__ void scale(float factor) {
 #pragma unroll
@@ -129,16 +139,28 @@ struct DeltaGates {
     float high[delta_chunk], low[delta_chunk];
     float strength[delta_chunk];
 
-    // By the first warp; readable after a barrier.
-    __device__ void load(const float* log_decay, const float* strengths, std::int64_t heads, int rows) {
-        if (static_cast<int>(threadIdx.x) >= warp_width) return;
+    // Two neighbouring tokens of each lane of a warp.
+    struct Raw {
+        float log_decay[2], strength[2];
+    };
+    __device__ static Raw fetch(const float* log_decay, const float* strengths, std::int64_t heads, int rows) {
+        Raw raw;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int token = 2 * lane_index() + i;
+            raw.log_decay[i] = token < rows ? log_decay[token * heads] : 0.0f;
+            raw.strength[i] = token < rows ? strengths[token * heads] : 0.0f;
+        }
+        return raw;
+    }
+    // By one warp; readable after a barrier.
+    __device__ void set(const Raw& raw) {
         const int lane = lane_index();
         double value[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const int token = 2 * lane + i;
-            value[i] = token < rows ? 1.4426950408889634 * static_cast<double>(log_decay[token * heads]) : 0.0;
-            strength[token] = token < rows ? strengths[token * heads] : 0.0f;
+            value[i] = 1.4426950408889634 * static_cast<double>(raw.log_decay[i]);
+            strength[2 * lane + i] = raw.strength[i];
         }
         double total = value[0] + value[1];
 #pragma unroll
