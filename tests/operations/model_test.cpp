@@ -1,5 +1,7 @@
 // Whole models: loss and every gradient of one training step on the device are those of the CPU backend in fp32.
 #define BOOST_TEST_MODULE model
+#include <algorithm>
+
 #include "device/convert.hpp"
 #include "model/decoder.hpp"
 #include "operations/support.hpp"
