@@ -122,9 +122,9 @@ double CalibratedPrices::seconds(const kernels::Operation& operation, bool of_he
         return operation_ + product.seconds(operation.flop, operation.bytes) / speed_;
     }
     if (rate.mixing) {
-        if (!(rates_.*rate.mixing).measured())  // a file older than the operation
-            throw usage_error("{} has no rate of an operation of this model's mixers; calibrate it again",
-                              machine_.name);
+        const bool newer = operation.kind == Kind::delta_forward || operation.kind == Kind::delta_backward;
+        if (newer && !(rates_.*rate.mixing).measured())  // in a file from before the operation
+            throw usage_error("{} has no rates of Gated DeltaNet; calibrate it again", machine_.name);
         // The rates of these are those of multiprocessors that all have work.
         const bool waves = machine_.device.kind == config::MachineKind::gpu &&
                            (operation.kind == Kind::ttt_mlp_forward || operation.kind == Kind::ttt_mlp_backward);

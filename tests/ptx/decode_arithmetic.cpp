@@ -303,6 +303,8 @@ void convert(Decoder& decoder) {
         made.place_bytes = static_cast<std::uint8_t>(decoder.place_bytes(decoder.operand(0)));
         made.from_bytes = static_cast<std::uint8_t>(decoder.place_bytes(decoder.operand(1)));
         if (made.from_bytes == 0) made.from_bytes = static_cast<std::uint8_t>(std::max(bytes_of(from), 2));
+        made.flag = made.from_bytes == 8 && !made.saturate && !is_floating(type) && !is_floating(from) &&
+                    std::min(bytes_of(type), bytes_of(from)) <= 4;
     }
 }
 

@@ -234,7 +234,10 @@ void execute_convert(Lanes& x, const Instruction& i) {
         const auto natural = [](Type type) { return std::max(bytes_of(type), 2); };
         const bool plain = i.rounding == Rounding::nearest && !i.flush && !i.saturate &&
                            i.place_bytes == natural(i.type) && i.from_bytes == natural(i.from);
+        const std::uint32_t whole = x.written[i.a];
+        if (i.flag) x.written[i.a] |= x.warp->low_written[i.a];
         if (!plain || !execute_frequent(x, i)) in_general(x, i);
+        if (i.flag && i.d != i.a) x.written[i.a] = whole;
         return;
     }
     std::uint64_t window = 0;

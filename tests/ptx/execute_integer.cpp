@@ -165,13 +165,16 @@ LOCKSTEP_PTX_INLINE void selected(Lanes& x, const Instruction& i) {
 template <class T, class P>
 LOCKSTEP_PTX_INLINE void packed(Lanes& x, const Instruction& i) {
     T result[lane_count] = {};
+    std::uint32_t low = 0;
     for (unsigned part = 0; part < i.count; ++part) {
         const Slot slot = x.launch->kernel.lists[i.list + part];
         const P* const a = x.in<P>(slot);
+        if (part == 0) low = x.defined;
         for (int lane = 0; lane < lane_count; ++lane)
             result[lane] |= static_cast<T>(static_cast<T>(a[lane]) << (8 * sizeof(P) * part));
     }
     x.put(i.d, result);
+    if constexpr (sizeof(T) == 8 && sizeof(P) == 4) x.warp->low_written[i.d] |= low & x.mask;
 }
 
 template <class T, class P>

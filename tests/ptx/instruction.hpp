@@ -112,7 +112,9 @@ struct Instruction {
     Rounding rounding = Rounding::nearest;
     bool flush = false, saturate = false;  // .ftz, .sat
     bool guard_negated = false;
-    bool flag = false;             // shf.wrap; ldmatrix.trans; a or b of setp's last operand negated; bra.uni
+    // shf.wrap; ldmatrix.trans; a or b of setp's last operand negated; bra.uni; a conversion that reads the lower half
+    // of a wide register only
+    bool flag = false;
     std::uint8_t mode = 0;         // Compare, Shuffle, Vote, or the number of matrices
     std::uint8_t combine = 0;      // Combine
     std::uint8_t count = 1;        // elements of a vector

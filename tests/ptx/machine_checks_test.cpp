@@ -190,6 +190,10 @@ BOOST_AUTO_TEST_CASE(never_written) {
     finds_nothing(
         "setp.eq.s32 %p1, %r40, 1; setp.lt.s32 %p0, %r0, 0; and.pred %p0, %p0, %p1; selp.b32 %r2, 1, 2, %p0;" + use);
     finds(FindingKind::never_written,
+          "mov.b64 %rd5, {%r0, %r40}; shr.u64 %rd5, %rd5, 32; cvt.u32.u64 %r2, %rd5;" + use);
+    finds(FindingKind::never_written, "mov.b64 %rd5, {%r40, %r0}; cvt.u32.u64 %r2, %rd5;" + use);
+    finds_nothing("mov.b64 %rd5, {%r0, %r40}; cvt.u32.u64 %r2, %rd5;" + use);
+    finds(FindingKind::never_written,
           "setp.eq.s32 %p1, %r40, 1; setp.lt.s32 %p0, %r0, 0; or.pred %p0, %p0, %p1; selp.b32 %r2, 1, 2, %p0;" + use);
     finds(FindingKind::never_written, "mov.b32 %r3, {%h1, %h2}; shfl.sync.idx.b32 %r2, %r3, 0, 31, -1;" + use);
     finds(FindingKind::never_written,

@@ -62,6 +62,9 @@ struct Warp {
     };
     std::unique_ptr<std::byte, FreeFile> file;
     std::vector<std::uint32_t> written;  // by slot: the lanes that were
+    // Lanes whose lower half was, of a 64-bit register packed from two of which the upper one was not. nvcc takes such
+    // pairs apart again.
+    std::vector<std::uint32_t> low_written;
     std::vector<std::uint32_t> predicates, predicate_written;
     // Of what was never written, or computed from it: the instruction that loaded it, or no_origin.
     std::vector<std::uint32_t> origins, predicate_origins;
@@ -169,8 +172,10 @@ struct Lanes {
     }
     void define(Slot slot) {
         written[slot] = (written[slot] & ~mask) | (defined & mask);
-        if ((defined & mask) != mask) [[unlikely]]
+        if ((defined & mask) != mask) [[unlikely]] {
             warp->origins[slot] = origin;
+            warp->low_written[slot] &= ~mask;
+        }
     }
     template <class T>
     void put(Slot slot, const T (&values)[lane_count]) {

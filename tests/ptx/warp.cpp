@@ -284,6 +284,7 @@ void make_warp(Warp& warp, const Launch& launch, int index) {
         for (std::size_t lane = 0; lane < lane_count; ++lane)
             std::memcpy(warp.file.get() + std::size_t{slot} * slot_bytes + lane * width, &value, width);
     warp.written.resize(kernel.slots);
+    warp.low_written.resize(kernel.slots);
     warp.predicates.resize(kernel.predicates);
     warp.origins.resize(kernel.slots);
     warp.predicate_origins.resize(kernel.predicates);
@@ -352,6 +353,7 @@ std::uint32_t special_value(Special special, const BlockState& block, int warp, 
 void begin_warp(Warp& warp, BlockState& block) {
     const Kernel& kernel = block.launch.kernel;
     std::fill(warp.written.begin(), warp.written.end(), 0u);
+    std::fill(warp.low_written.begin(), warp.low_written.end(), 0u);
     std::fill(warp.origins.begin(), warp.origins.end(), no_origin);
     std::fill(warp.predicate_origins.begin(), warp.predicate_origins.end(), no_origin);
     for (const auto& constant : kernel.constants) warp.written[constant.slot] = all_lanes;

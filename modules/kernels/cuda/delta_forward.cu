@@ -45,7 +45,9 @@ __global__ void __launch_bounds__(threads) delta_forward_kernel(ForwardParameter
     const int columns = min(p.value_width - first_column, Tiles::slice);
     const std::int64_t pair = blockIdx.x, matrix = static_cast<std::int64_t>(p.key_width) * p.value_width;
 
-    const auto place_of = [&](std::int64_t chunk) { return DeltaPlace(pair, chunk, p.length, p.heads, p.key_heads); };
+    const auto place_of = [&](std::int64_t chunk) {
+        return DeltaPlace(static_cast<int>(blockIdx.x), chunk, p.length, p.heads, p.key_heads);
+    };
     const auto fetch_keys = [&](Operand* to, const DeltaRows<const T>& from, const DeltaPlace& at) {
         delta_load<K>(to, Tiles::key_stride, from.first + at.token * from.stride + at.key_head * p.key_width,
                       from.stride, at.rows, p.key_width, p.aligned, thread, threads);

@@ -23,7 +23,7 @@ struct GradientParameters {
     float *dlog_decay, *dstrength;
     const DeltaOperand<T>* inverses;
     std::int64_t length, chunks;
-    int heads, key_heads, key_width, value_width;
+    std::int64_t heads, key_heads, key_width, value_width;
     bool aligned, values_aligned;  // q and k; v and dy
 };
 
@@ -105,19 +105,21 @@ __global__ void __launch_bounds__(threads, K == 64 && sizeof(T) == 2 ? 2 : 1)
     const bool of_queries = warp < 4;
     const int first_row = 16 * (warp % 4), key_row = first_row * Tiles::key_stride, value_row = first_row * stride;
     const std::int64_t chunk = blockIdx.y;
-    const DeltaPlace place(blockIdx.x, chunk, p.length, p.heads, p.key_heads);
+    const int key_width = static_cast<int>(p.key_width), value_width = static_cast<int>(p.value_width);
+    const DeltaPlace place(static_cast<int>(blockIdx.x), chunk, p.length, static_cast<int>(p.heads),
+                           static_cast<int>(p.key_heads));
     const std::int64_t at_chunk = place.pair * p.chunks + chunk;
-    const int slices = (p.value_width + Tiles::slice - 1) / Tiles::slice;
+    const int slices = (value_width + Tiles::slice - 1) / Tiles::slice;
     const auto key_at = [&](const auto& rows) {
-        return rows.first + place.token * rows.stride + place.key_head * p.key_width;
+        return rows.first + place.token * rows.stride + place.key_head * key_width;
     };
     const auto value_at = [&](const auto& rows, int row, int column) {
-        return rows.first + (place.token + row) * rows.stride + place.head * p.value_width + column;
+        return rows.first + (place.token + row) * rows.stride + place.head * value_width + column;
     };
 
-    delta_load<K>(shared.queries, Tiles::key_stride, key_at(p.q), p.q.stride, place.rows, p.key_width, p.aligned,
-                  thread, threads);
-    delta_load<K>(shared.keys, Tiles::key_stride, key_at(p.k), p.k.stride, place.rows, p.key_width, p.aligned, thread,
+    delta_load<K>(shared.queries, Tiles::key_stride, key_at(p.q), p.q.stride, place.rows, key_width, p.aligned, thread,
+                  threads);
+    delta_load<K>(shared.keys, Tiles::key_stride, key_at(p.k), p.k.stride, place.rows, key_width, p.aligned, thread,
                   threads);
     delta_load_matrix<delta_chunk, delta_chunk>(shared.inverse, Tiles::square_stride,
                                                 p.inverses + at_chunk * delta_chunk * delta_chunk, thread, threads);
@@ -147,8 +149,8 @@ __global__ void __launch_bounds__(threads, K == 64 && sizeof(T) == 2 ? 2 : 1)
     dsquare.clear();
     float dsum[2] = {}, dstrength[2] = {};  // of rows g and g + 8
     float dsum_of_end = 0;                  // of the whole chunk's decay
-    for (int first_column = 0; first_column < p.value_width; first_column += Tiles::slice) {
-        const int columns = min(p.value_width - first_column, Tiles::slice);
+    for (int first_column = 0; first_column < value_width; first_column += Tiles::slice) {
+        const int columns = min(value_width - first_column, Tiles::slice);
         barrier_of_warps();  // the slice before is done with the tiles
         delta_load<Tiles::slice>(shared.dy, stride, value_at(p.dy, 0, first_column), p.dy.stride, place.rows, columns,
                                  p.values_aligned, thread, threads);
@@ -297,11 +299,11 @@ __global__ void __launch_bounds__(threads, K == 64 && sizeof(T) == 2 ? 2 : 1)
         multiply<Right::rows_of_k>(dkeys, square_left, shared.keys, Tiles::key_stride);
     }
     if (p.head_dq)
-        store_keys((of_queries ? p.head_dq : p.head_dk) + gates_at * p.key_width,
-                   static_cast<std::int64_t>(p.heads) * p.key_width, dkeys, first_row, place.rows, p.key_width);
+        store_keys((of_queries ? p.head_dq : p.head_dk) + gates_at * key_width, p.heads * key_width, dkeys, first_row,
+                   place.rows, key_width);
     else
         store_keys(of_queries ? key_at(p.dq) : key_at(p.dk), of_queries ? p.dq.stride : p.dk.stride, dkeys, first_row,
-                   place.rows, p.key_width);
+                   place.rows, key_width);
 
     if (thread < delta_chunk) {
         float sum = shared.dsum[0][thread] + shared.dsum[1][thread];
@@ -356,10 +358,10 @@ void delta_gradients(const DeltaArguments& arguments, Type type) {
         p.inverses = static_cast<const DeltaOperand<T>*>(arguments.inverses);
         p.length = shape.length;
         p.chunks = arguments.chunks();
-        p.heads = static_cast<int>(shape.heads);
-        p.key_heads = static_cast<int>(shape.key_heads);
-        p.key_width = static_cast<int>(shape.key_width);
-        p.value_width = static_cast<int>(shape.value_width);
+        p.heads = shape.heads;
+        p.key_heads = shape.key_heads;
+        p.key_width = shape.key_width;
+        p.value_width = shape.value_width;
         p.aligned = delta_aligned<T>(shape.key_width, {arguments.q, arguments.k});
         p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.v, arguments.dy});
         for_padded_key_width(shape.key_width, [&](auto padded) {

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(threads) delta_inverse_kernel(InverseParameter
     auto& shared = *shared_memory<InverseShared<T, K>>();
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width, first_row = 16 * warp;
     const std::int64_t chunk = blockIdx.y;
-    const DeltaPlace place(blockIdx.x, chunk, p.length, p.heads, p.key_heads);
+    const DeltaPlace place(static_cast<int>(blockIdx.x), chunk, p.length, p.heads, p.key_heads);
     delta_load<K>(shared.keys, Tiles::key_stride, p.k.first + place.token * p.k.stride + place.key_head * p.key_width,
                   p.k.stride, place.rows, p.key_width, p.aligned, thread, threads);
     copy_async_commit();

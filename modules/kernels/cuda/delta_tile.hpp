@@ -221,8 +221,11 @@ struct DeltaPlace {
     std::int64_t pair, sequence, head, key_head, token;  // the chunk's first token, among all
     int rows;                                            // tokens in the chunk
 
-    __device__ DeltaPlace(std::int64_t of_pair, std::int64_t chunk, std::int64_t length, int heads, int key_heads)
-        : pair(of_pair), sequence(of_pair / heads), head(of_pair % heads), key_head(head / (heads / key_heads)) {
+    __device__ DeltaPlace(int of_pair, std::int64_t chunk, std::int64_t length, int heads, int key_heads)
+        : pair(of_pair),
+          sequence(of_pair / heads),
+          head(of_pair % heads),
+          key_head(of_pair % heads / (heads / key_heads)) {
         const std::int64_t start = chunk * delta_chunk, rest = length - start;
         token = sequence * length + start;
         rows = static_cast<int>(rest < delta_chunk ? rest : delta_chunk);

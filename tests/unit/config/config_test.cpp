@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_word_lists_the_allowed_ones) {
     BOOST_TEST(
         refusal("[model]\nmixer = \"ttt-liner\"\n") ==
         "run.toml:2: model.mixer = \"ttt-liner\": did you mean \"ttt-linear\"? the allowed values are \"attention\", "
-        "\"ttt-linear\", \"ttt-mlp\"");
+        "\"gated-deltanet\", \"ttt-linear\", \"ttt-mlp\"");
     check_contains(refusal("[model]\nmixer = [\"attention\", \"ttt-liner\"]\n"), "did you mean \"ttt-linear\"?");
     check_contains(refusal("", {"trace.detail=everything"}), "\"off\", \"step\", \"phase\", \"layer\"");
 }

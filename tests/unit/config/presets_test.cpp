@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(presets_have_their_exact_sizes) {
 }
 
 BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
-    BOOST_TEST(preset_names().size() == 32u);
+    BOOST_TEST(preset_names().size() == 40u);
     for (const std::string& name : preset_names()) BOOST_TEST(preset(name).preset == name);
     BOOST_TEST(preset("ttt-mlp-760m").head_width == 96);
     BOOST_TEST((preset("ttt-linear-350m").position == Position::none));
