@@ -58,6 +58,7 @@ class Suite {
     }
     void attention();
     void ttt(bool mlp);
+    void delta();
     void norms();
     void elementwise();
     void vocabulary_sized();
@@ -165,6 +166,29 @@ void Suite::ttt(bool mlp) {
             return [=, this] {
                 backend().ttt_backward(dq, dk, dv, dstep, dtoken, dinner, {}, dy, saved, q, k, v, step, token, inner,
                                        {}, {}, shape);
+            };
+        });
+}
+
+void Suite::delta() {
+    const DeltaShape shape{1, rows, heads, heads, head_width, head_width};
+    for (const bool backward : {false, true})
+        arithmetic(backward ? "delta/backward" : "delta/forward", [this, shape, backward](Arena& arena) -> Run {
+            const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
+            const Tensor decay = make(arena, {rows, heads}, -0.05, 0);
+            // Of keys that are longer than 1: the state stays bounded.
+            const Tensor strength = make(arena, {rows, heads}, 0.5 / head_width, 0);
+            const Tensor saved = make(arena, {backend().delta_saved_count(shape, q.type())});
+            const Run forward = [=, this] {
+                backend().delta_forward(y, saved, q, k, v, decay, strength, {}, {}, shape);
+            };
+            if (!backward) return forward;
+            if (!arena.measuring()) forward();
+            const Tensor dy = rows_of(arena), dq = rows_of(arena), dk = rows_of(arena), dv = rows_of(arena);
+            const Tensor ddecay = make(arena, {rows, heads}), dstrength = make(arena, {rows, heads});
+            return [=, this] {
+                backend().delta_backward(dq, dk, dv, ddecay, dstrength, {}, dy, saved, q, k, v, decay, strength, {}, {},
+                                         shape);
             };
         });
 }
@@ -279,6 +303,7 @@ int run(int argc, char** argv) {
     for (const auto& suite : suites) suite->attention();
     for (const bool mlp : {false, true})
         for (const auto& suite : suites) suite->ttt(mlp);
+    for (const auto& suite : suites) suite->delta();
     for (const auto& suite : suites) suite->norms();
     for (const auto& suite : suites) suite->elementwise();
     for (const auto& suite : suites) suite->vocabulary_sized();

@@ -143,7 +143,7 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters."});
     keys.push_back(
         {"model.bias", choice_of(model.bias),
-         "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there."});
+         "Which linear layers have a bias. The projections of TTT and Gated DeltaNet have none: `all` is the MLP there."});
     keys.push_back({"model.frozen", &model.frozen,
                     "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included."});
     add_sections(keys, Family::mixer, "model.", model.options);

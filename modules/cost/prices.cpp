@@ -65,8 +65,9 @@ void price_own_memory(Price& price, const config::Machine& machine, const Job& j
         place.data = grid.data - 1;  // the last replica's part of the optimizer's state is the largest
         place.context = grid.context - 1;
         const layout::MemoryPlan plan = layout::plan_memory(run, grid, place, gpu ? DeviceKind::cuda : DeviceKind::cpu);
-        const double bytes = gpu ? static_cast<double>(plan.planned() + plan.tables) + machine.memory.fixed_gb * 1e9
-                                 : static_cast<double>(layout::process_bytes(run, grid, place, {}, threads));
+        const double bytes =
+            gpu ? static_cast<double>(plan.planned() + plan.tables + plan.kernels) + machine.memory.fixed_gb * 1e9
+                : static_cast<double>(layout::process_bytes(run, grid, place, {}, threads));
         if (bytes <= price.memory) continue;
         price.memory = bytes;
         if (bytes > price.room)

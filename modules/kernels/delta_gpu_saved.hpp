@@ -31,6 +31,23 @@ inline std::int64_t delta_gpu_state_bytes(const DeltaShape& shape, Type type) {
     return shape.batch * shape.heads * delta_gpu_chunks(shape) * key * values * (fp32 ? 4 : 2);
 }
 
+// Scratch memory of the kernels: the inverses of all chunks [B, H, chunks, 64, 64], in the states' type; backward also
+// the gradients of the states, and where heads share keys those of every head's queries and keys, fp32 [N, H, fk].
+struct DeltaGpuScratch {
+    std::int64_t inverses = 0, dstates = 0, dkeys = 0;  // bytes, multiples of 256
+    std::int64_t all() const { return inverses + dstates + 2 * dkeys; }
+};
+inline DeltaGpuScratch delta_gpu_scratch(const DeltaShape& shape, Type type) {
+    const auto rounded = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::int64_t pairs = shape.batch * shape.heads;
+    DeltaGpuScratch scratch;
+    scratch.inverses =
+        rounded(pairs * delta_gpu_chunks(shape) * delta_gpu_chunk * delta_gpu_chunk * (type == Type::fp32 ? 4 : 2));
+    scratch.dstates = rounded(delta_gpu_state_bytes(shape, type));
+    if (shape.heads > shape.key_heads) scratch.dkeys = rounded(pairs * shape.length * shape.key_width * 4);
+    return scratch;
+}
+
 // Backend::delta_saved_count of a GPU.
 inline std::int64_t delta_gpu_saved_count(const DeltaShape& shape, Type type) {
     return delta_gpu_state_bytes(shape, type) / 4;

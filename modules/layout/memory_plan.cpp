@@ -158,6 +158,12 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     }
     // Values and the optimizer's state, fp32, divided among all ranks.
     const auto share = static_cast<std::uint64_t>(optim::checkpoint_bytes(optimizer, model) / grid.ranks());
+    if (device == DeviceKind::cuda)
+        for (const model::MixerType* mixer : model::mixer_types(description.model))
+            plan.kernels =
+                std::max(plan.kernels, mixer->gpu_scratch_bytes(description.model, grid.tensor,
+                                                                {plan.micro, description.batch.length / grid.context},
+                                                                compute_type(description.precision.compute)));
     plan.checkpoint = checkpoint::bytes_while_writing(share, holds_its_share(description, grid, device)
                                                                  ? checkpoint::Values::left_in_place
                                                                  : checkpoint::Values::copied);

@@ -20,6 +20,7 @@ struct MemoryPlan {
     std::size_t activations = 0;  // of all micro-batches in flight
     std::size_t workspace = 0;
     std::size_t tables = 0;                     // not in the printed plan: rotary positions, tokens, losses
+    std::size_t kernels = 0;                    // nor this: what a GPU's kernels work in, where it is large
     std::size_t communication = 0;              // what MPI may allocate while gradients are on their way
     std::size_t checkpoint = 0;                 // of the host while a checkpoint is written
     std::size_t local_checkpoint = 0;           // of the host while a local one is: this rank's share and its partner's

@@ -12,7 +12,7 @@
 namespace lockstep::model {
 
 // N(0, deviation²); 0; 1; uniform ±1/√kernel; log r, r uniform up to 16; log(eˢ - 1), log s uniform, s from 0.001 to
-// 0.1 (the last two: decays as in Mamba-2, Dao & Gu 2024, arXiv:2405.21060)
+// 0.1 (the last two: decays of Gated DeltaNet; its biases are Mamba-2's, Dao & Gu 2024, arXiv:2405.21060)
 enum class Initial { normal, zero, one, convolution, decay_rate, decay_bias };
 enum class Split { none, axis0, axis1 };  // the axis divided by tensor parallelism
 

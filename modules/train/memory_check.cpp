@@ -42,8 +42,8 @@ void check_free_memory(const Launch& launch) {
     const bool on_gpu = launch.devices.on_gpu();
     const std::string gpu = on_gpu ? launch.devices.placement.seat().gpu : "";
     const std::string device = fmt::format("{} {}", place.node, gpu);
-    const Need own{hash64(device.data(), device.size()), launch.plan.planned() + launch.plan.tables,
-                   usable_memory(launch)};
+    const Need own{hash64(device.data(), device.size()),
+                   launch.plan.planned() + launch.plan.tables + launch.plan.kernels, usable_memory(launch)};
     const std::vector<char> bytes = launch.control->all_gather_bytes(&own, sizeof own);
     std::vector<Need> all(static_cast<std::size_t>(launch.session.size()));
     std::memcpy(all.data(), bytes.data(), bytes.size());

@@ -21,10 +21,10 @@ struct Case {
 
 // One key head and one of two, of the widths that kernels are built for and of others; lengths around chunks of 32 and
 // 64 tokens, in one, two and three of them.
-const std::vector<Case> cases = {{1, 1, 1, 1, 16, 16},  {2, 3, 3, 3, 5, 7},    {1, 64, 1, 1, 16, 16},
-                                 {1, 65, 2, 1, 16, 16}, {2, 33, 6, 2, 5, 7},   {1, 130, 3, 1, 8, 4},
-                                 {1, 65, 1, 1, 64, 64}, {2, 31, 2, 2, 24, 40}, {1, 130, 2, 1, 64, 64},
-                                 {1, 70, 1, 1, 96, 48}, {1, 17, 2, 1, 1, 1},   {1, 66, 1, 1, 48, 128}};
+const std::vector<Case> cases = {
+    {1, 1, 1, 1, 16, 16}, {2, 3, 3, 3, 5, 7},     {1, 64, 1, 1, 16, 16}, {1, 65, 2, 1, 16, 16},  {2, 33, 6, 2, 5, 7},
+    {1, 130, 3, 1, 8, 4}, {1, 65, 1, 1, 64, 64},  {2, 31, 2, 2, 24, 40}, {1, 130, 2, 1, 64, 64}, {1, 70, 1, 1, 96, 48},
+    {1, 17, 2, 1, 1, 1},  {1, 66, 1, 1, 48, 128}, {1, 70, 4, 2, 128, 36}};
 
 std::int64_t as_size(std::size_t size) {
     return static_cast<std::int64_t>(size);
@@ -384,6 +384,7 @@ BOOST_AUTO_TEST_CASE(scans_over_parts_equal_the_scan_over_the_whole) {
         compare_parts({2, 67, 2, 1, 16, 16}, {33, 34}, type);
         compare_parts({1, 150, 3, 1, 5, 7}, {64, 1, 85}, type);
         compare_parts({1, 100, 1, 1, 64, 64}, {70, 30}, type);
+        compare_parts({1, 66, 2, 1, 96, 48}, {64, 2}, type);
     });
 }
 

@@ -1,6 +1,6 @@
-// CudaBackend's gated delta rule: three kernels forward and backward. (I + A)⁻¹ of all chunks at once; the scan over
-// the chunks, which only passes the state on; the gradients of all chunks at once. Chunks are solved as in Yang et al.
-// 2024 (arXiv:2406.06484), with decays.
+// CudaBackend's gated delta rule. Forward: (I + A)⁻¹ of all chunks at once, then the scan over them. Backward: the
+// inverses again, the scan back, which only passes the state's gradient on, then all other gradients at once. Chunks
+// are solved as in Yang et al. 2024 (arXiv:2406.06484), with decays.
 #include "kernels/cuda/delta.hpp"
 
 #include "base/error.hpp"
@@ -9,25 +9,25 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-std::int64_t rounded_up(std::size_t bytes) {
-    return static_cast<std::int64_t>((bytes + 255) / 256 * 256);
-}
-
 float* floats_of(const Tensor& tensor) {
     return tensor.empty() ? nullptr : tensor.fp32();
+}
+
+void check_states(const Tensor& states, const DeltaShape& shape) {  // may be empty
+    LOCKSTEP_ASSERT(states.empty() ||
+                    states.count() == shape.batch * shape.heads * shape.key_width * shape.value_width);
 }
 
 DeltaArguments common_arguments(const DeltaShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
                                 const Tensor& log_decay, const Tensor& strength, const Tensor& initial) {
     LOCKSTEP_ASSERT(shape.valid() && shape.key_width <= delta_widest_key_on_gpu);
-    const std::int64_t rows = shape.batch * shape.length,
-                       states = shape.batch * shape.heads * shape.key_width * shape.value_width;
+    const std::int64_t rows = shape.batch * shape.length;
     for (const Tensor& tensor : {q, k})
         LOCKSTEP_ASSERT(tensor.type() == q.type() && tensor.rows() == rows &&
                         tensor.size(-1) == shape.key_heads * shape.key_width);
     LOCKSTEP_ASSERT(v.type() == q.type() && v.rows() == rows && v.size(-1) == shape.heads * shape.value_width);
     LOCKSTEP_ASSERT(log_decay.count() == rows * shape.heads && strength.count() == log_decay.count());
-    LOCKSTEP_ASSERT(initial.empty() || initial.count() == states);
+    check_states(initial, shape);
     DeltaArguments arguments{};
     arguments.shape = shape;
     arguments.q = q;
@@ -49,12 +49,16 @@ void CudaBackend::delta_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tens
                                 Tensor initial, Tensor final_state, const DeltaShape& shape) {
     DeltaArguments arguments = common_arguments(shape, q, k, v, log_decay, strength, initial);
     LOCKSTEP_ASSERT(y.type() == q.type() && y.shape() == v.shape());
+    check_states(final_state, shape);
+    LOCKSTEP_ASSERT(saved.empty() || final_state.empty() || initial.empty() || final_state.data() != initial.data());
     if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= delta_saved_count(shape, q.type()));
     arguments.y = y;
     arguments.saved = floats_of(saved);
     arguments.final_state = floats_of(final_state);
     arguments.stream = stream();
-    arguments.inverses = scratch(delta_inverse_bytes(shape, q.type()));
+    // At once what backward takes, since memory that was too small is kept too.
+    const DeltaGpuScratch bytes = delta_gpu_scratch(shape, q.type());
+    arguments.inverses = scratch(static_cast<std::size_t>(saved.empty() ? bytes.inverses : bytes.all()));
     delta_invert(arguments, q.type());
     delta_scan(arguments, q.type());
 }
@@ -67,6 +71,8 @@ void CudaBackend::delta_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dlog_de
     for (const Tensor& tensor : {dv, dy}) LOCKSTEP_ASSERT(tensor.type() == q.type() && tensor.shape() == v.shape());
     LOCKSTEP_ASSERT(dlog_decay.count() == log_decay.count() && dstrength.count() == log_decay.count() &&
                     saved.count() >= delta_saved_count(shape, q.type()) && dinitial.empty() == initial.empty());
+    check_states(dinitial, shape);
+    check_states(dfinal, shape);
     arguments.dq = dq;
     arguments.dk = dk;
     arguments.dv = dv;
@@ -78,16 +84,13 @@ void CudaBackend::delta_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dlog_de
     arguments.saved = saved.fp32();
     arguments.stream = stream();
     const bool shares_keys = shape.heads > shape.key_heads;
-    const std::int64_t inverses = rounded_up(delta_inverse_bytes(shape, q.type()));
-    const std::int64_t states = rounded_up(static_cast<std::size_t>(delta_gpu_state_bytes(shape, q.type())));
-    const std::int64_t heads = shape.batch * shape.length * shape.heads * shape.key_width;
-    char* const memory =
-        scratch_of<char>(inverses + states + (shares_keys ? 2 * heads * static_cast<std::int64_t>(sizeof(float)) : 0));
+    const DeltaGpuScratch bytes = delta_gpu_scratch(shape, q.type());
+    char* const memory = scratch_of<char>(bytes.all());
     arguments.inverses = memory;
-    arguments.dstates = memory + inverses;
+    arguments.dstates = memory + bytes.inverses;
     if (shares_keys) {
-        arguments.head_dq = reinterpret_cast<float*>(memory + inverses + states);
-        arguments.head_dk = arguments.head_dq + heads;
+        arguments.head_dq = reinterpret_cast<float*>(memory + bytes.inverses + bytes.dstates);
+        arguments.head_dk = reinterpret_cast<float*>(memory + bytes.inverses + bytes.dstates + bytes.dkeys);
     }
     delta_invert(arguments, q.type());
     delta_scan_back(arguments, q.type());

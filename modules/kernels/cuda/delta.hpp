@@ -25,7 +25,7 @@ struct DeltaArguments {
     const float* dfinal;                // may be null
     float* dinitial;                    // may be null
     void* saved;                        // S, delta_gpu_state_bytes; forward: null if no backward follows
-    void* inverses;                     // (I + A)⁻¹ [B, H, chunks, 64, 64]: delta_inverse_bytes
+    void* inverses;                     // (I + A)⁻¹ [B, H, chunks, 64, 64]
     void* dstates;                      // backward: dS behind each chunk, likewise
     float *head_dq, *head_dk;           // backward, where heads share keys: [N, H, fk]
     cudaStream_t stream;
@@ -56,8 +56,6 @@ bool delta_aligned(std::int64_t width, std::initializer_list<Tensor> tensors) {
             aligned && whole(tensor.stride()) && reinterpret_cast<std::uintptr_t>(tensor.strided_data()) % 16 == 0;
     return aligned;
 }
-
-std::size_t delta_inverse_bytes(const DeltaShape& shape, Type type);
 
 void delta_invert(const DeltaArguments& arguments, Type type);     // fills `inverses`
 void delta_scan(const DeltaArguments& arguments, Type type);       // forward

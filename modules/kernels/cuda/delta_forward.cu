@@ -181,6 +181,7 @@ void delta_scan(const DeltaArguments& arguments, Type type) {
         p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.v});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
+            static_assert(sizeof(ForwardShared<T, K>) <= delta_shared_limit);
             launch(
                 {"delta_forward",
                  dim3(static_cast<unsigned>(arguments.pairs()), blocks_for(shape.value_width, DeltaTiles<T, K>::slice)),

@@ -366,6 +366,7 @@ void delta_gradients(const DeltaArguments& arguments, Type type) {
         p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.v, arguments.dy});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
+            static_assert(sizeof(GradientShared<T, K>) <= delta_shared_limit);
             launch({"delta_gradients", dim3(static_cast<unsigned>(arguments.pairs()), static_cast<unsigned>(p.chunks)),
                     threads, sizeof(GradientShared<T, K>), arguments.stream},
                    delta_gradients_kernel<T, K>, p);

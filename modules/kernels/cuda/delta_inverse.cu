@@ -113,11 +113,6 @@ __global__ void __launch_bounds__(threads) delta_inverse_kernel(InverseParameter
 
 }  // namespace
 
-std::size_t delta_inverse_bytes(const DeltaShape& shape, Type type) {
-    const std::int64_t elements = shape.batch * shape.heads * delta_gpu_chunks(shape) * delta_chunk * delta_chunk;
-    return static_cast<std::size_t>(elements) * (type == Type::fp32 ? sizeof(float) : sizeof(bf16));
-}
-
 void delta_invert(const DeltaArguments& arguments, Type type) {
     const DeltaShape& shape = arguments.shape;
     dispatch(type, [&](auto element) {
@@ -135,6 +130,7 @@ void delta_invert(const DeltaArguments& arguments, Type type) {
         p.aligned = delta_aligned<T>(shape.key_width, {arguments.k});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
+            static_assert(sizeof(InverseShared<T, K>) <= delta_shared_limit);
             launch({"delta_inverse", dim3(static_cast<unsigned>(arguments.pairs()), static_cast<unsigned>(p.chunks)),
                     threads, sizeof(InverseShared<T, K>), arguments.stream},
                    delta_inverse_kernel<T, K>, p);

@@ -24,7 +24,10 @@ struct ScanBackParameters {
 template <class T, int K>
 struct ScanBackShared {
     using Tiles = DeltaTiles<T, K>;
-    typename Tiles::Operand queries[2][Tiles::keys], keys[2][Tiles::keys], inverse[Tiles::square], dstate[Tiles::state];
+    // Two places for queries as well, where an A100 has the room.
+    static constexpr int query_places = sizeof(typename Tiles::Operand) * K > 256 ? 1 : 2;
+    typename Tiles::Operand queries[query_places][Tiles::keys], keys[2][Tiles::keys];
+    typename Tiles::Operand inverse[Tiles::square], dstate[Tiles::state];
     // dO, γ ⊙ dO, dU, -γ ⊙ dR
     typename Tiles::Operand dy[Tiles::values], decayed_dy[Tiles::values], dsolution[Tiles::values],
         dresidual[Tiles::values];
@@ -37,7 +40,9 @@ __global__ void __launch_bounds__(threads) delta_scan_back_kernel(ScanBackParame
     using Tiles = DeltaTiles<T, K>;
     using Operand = DeltaOperand<T>;
     constexpr int N = Tiles::slice / 8, square = delta_chunk * delta_chunk, stride = Tiles::slice_stride;
-    auto& shared = *shared_memory<ScanBackShared<T, K>>();
+    using Shared = ScanBackShared<T, K>;
+    constexpr bool one_place = Shared::query_places == 1;
+    auto& shared = *shared_memory<Shared>();
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width, first_row = 16 * warp;
     const int first_column = static_cast<int>(blockIdx.y) * Tiles::slice;
     const int columns = min(p.value_width - first_column, Tiles::slice);
@@ -72,7 +77,7 @@ __global__ void __launch_bounds__(threads) delta_scan_back_kernel(ScanBackParame
     if (p.chunks > last) {
         const DeltaPlace first = place_of(p.chunks - 1);
         fetch_keys(shared.keys[(p.chunks - 1) % 2], p.k, first);
-        fetch_keys(shared.queries[(p.chunks - 1) % 2], p.q, first);
+        fetch_keys(shared.queries[one_place ? 0 : (p.chunks - 1) % 2], p.q, first);
         fetch_dy(first);
         fetch_inverse(p.chunks - 1);
         copy_async_commit();
@@ -85,7 +90,7 @@ __global__ void __launch_bounds__(threads) delta_scan_back_kernel(ScanBackParame
     for (std::int64_t chunk = p.chunks - 1; chunk >= last; --chunk) {
         const bool goes_on = chunk > last;
         const DeltaPlace next = place_of(goes_on ? chunk - 1 : chunk);
-        const Operand *const keys = shared.keys[chunk % 2], *const queries = shared.queries[chunk % 2];
+        const Operand *const keys = shared.keys[chunk % 2], *const queries = shared.queries[one_place ? 0 : chunk % 2];
         const DeltaGates& gates = shared.gates[chunk % 2];
         if (warp == 0) {
             shared.gates[chunk % 2].set(raw);
@@ -97,7 +102,7 @@ __global__ void __launch_bounds__(threads) delta_scan_back_kernel(ScanBackParame
         __syncthreads();  // the tiles are there, and the chunk before is done
         if (goes_on) {
             fetch_keys(shared.keys[(chunk + 1) % 2], p.k, next);
-            fetch_keys(shared.queries[(chunk + 1) % 2], p.q, next);
+            if constexpr (!one_place) fetch_keys(shared.queries[(chunk + 1) % 2], p.q, next);
             copy_async_commit();
         }
         Sums<N> rows;
@@ -142,6 +147,13 @@ __global__ void __launch_bounds__(threads) delta_scan_back_kernel(ScanBackParame
         dstate.scale(gates.all());
         dstate.add_product(queries, shared.decayed_dy, warp);
         dstate.add_product(keys, shared.dresidual, warp);
+        if constexpr (one_place) {
+            __syncthreads();
+            if (goes_on) {
+                fetch_keys(shared.queries[0], p.q, next);
+                copy_async_commit();
+            }
+        }
     }
     if (p.dinitial)
         dstate.store(p.dinitial + pair * matrix + first_column, p.key_width, p.value_width, columns, warp);
@@ -175,6 +187,7 @@ void delta_scan_back(const DeltaArguments& arguments, Type type) {
         p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.dy});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
+            static_assert(sizeof(ScanBackShared<T, K>) <= delta_shared_limit);
             launch(
                 {"delta_scan_back",
                  dim3(static_cast<unsigned>(arguments.pairs()), blocks_for(shape.value_width, DeltaTiles<T, K>::slice)),

@@ -30,6 +30,9 @@ struct DeltaTiles {
     static constexpr int state = K * slice_stride;              // [K, slice]
 };
 
+// Of a block, on an A100.
+constexpr std::size_t delta_shared_limit = 163 * 1024;
+
 template <class Function>
 void for_padded_key_width(std::int64_t key_width, Function&& function) {
     if (delta_gpu_padded_key(key_width) == 64) return function(std::integral_constant<int, 64>());

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "config/keys.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
+#include "kernels/delta_gpu_saved.hpp"
 #include "model/mixers/attention_keys.hpp"
 
 namespace lockstep::model {
@@ -17,6 +20,11 @@ std::vector<config::OptionKey> keys_of_deltanet() {
             {"key_heads", 0, "Heads of queries and keys, each for as many heads of values. 0: `heads`.", 0},
             {"key_width", 0, "Columns of a head's queries and keys. 0: `model.head_width`.", 0},
             {"value_width", 0, "Columns of a head's values. 0: `model.head_width`.", 0}};
+}
+
+kernels::DeltaShape delta_shape(const DeltanetOptions& options, std::int64_t tensor, const PassShape& shape) {
+    return {shape.batch,       shape.length,       options.heads / tensor, options.key_heads / tensor,
+            options.key_width, options.value_width};
 }
 
 class GatedDeltanetType final : public MixerType {
@@ -65,9 +73,21 @@ class GatedDeltanetType final : public MixerType {
     std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
                                 Type compute, int threads) const override {
         const DeltanetOptions options(model);
-        return kernels::cpu::delta_scratch_floats({shape.batch, shape.length, options.heads / tensor,
-                                                   options.key_heads / tensor, options.key_width, options.value_width},
-                                                  compute, threads);
+        const std::int64_t rows = shape.rows(), keys = options.keys() / tensor, values = options.values() / tensor;
+        const auto of_norm = [&](std::int64_t heads, std::int64_t width) {
+            return kernels::cpu::row_sums_scratch_floats(rows * heads / tensor, width);
+        };
+        // The convolutions and norms share one buffer.
+        return kernels::cpu::delta_scratch_floats(delta_shape(options, tensor, shape), compute, threads) +
+               std::max({kernels::cpu::convolution_scratch_floats(rows, std::max(keys, values),
+                                                                  ParameterLister::convolution_kernel, true),
+                         of_norm(options.heads, options.value_width), of_norm(options.key_heads, options.key_width)});
+    }
+
+    std::size_t gpu_scratch_bytes(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
+                                  Type compute) const override {
+        const kernels::DeltaShape scan = delta_shape(DeltanetOptions(model), tensor, shape);
+        return static_cast<std::size_t>(kernels::delta_gpu_scratch(scan, compute).all());
     }
 
     SequenceDivision sequence_division() const override { return SequenceDivision::chain; }

@@ -60,6 +60,12 @@ class MixerType : public config::Kind {
         return 0;
     }
 
+    // Bytes of scratch memory that its kernels take on a GPU, where it is large.
+    virtual std::size_t gpu_scratch_bytes(const config::ModelDescription&, std::int64_t /*tensor*/, const PassShape&,
+                                          Type /*compute*/) const {
+        return 0;
+    }
+
     // For memory models of other programs, described but not run:
     // whether it computes scores of token pairs, which a program may write to memory
     virtual bool scores_pairs() const { return false; }

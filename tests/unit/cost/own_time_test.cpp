@@ -128,6 +128,18 @@ BOOST_AUTO_TEST_CASE(hardware_without_rates_is_written_without_them_and_refused)
     BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, says("bf16"));
 }
 
+// A calibration from before Gated DeltaNet serves other models as ever.
+BOOST_AUTO_TEST_CASE(an_older_calibration_is_refused_for_newer_operations_only) {
+    const Machine machine = one_millisecond_a_product();
+    auto description = small();
+    BOOST_TEST(step_of(description, {}, machine).total() > 0);
+    description.model.mixers = {"gated-deltanet"};
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, [](const Error& error) {
+        return error.code() == ExitCode::usage &&
+               std::string(error.what()).find("no rates of Gated DeltaNet") != std::string::npos;
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_fit_finds_the_costs_that_made_the_times) {
     std::vector<TimedOperation> timed;
     for (const double size : {1.0, 3.0, 10.0, 40.0})
