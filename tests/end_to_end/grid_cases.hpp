@@ -137,7 +137,7 @@ inline std::vector<GridCase> few_ranks_grid_cases() {
             {"gated-deltanet", 1, 2, 1, 1, 1, 1, "cheap", true},
             {"gated-deltanet", 1, 1, 2, 2, 0, 1, "full", false},
             {"gated-deltanet", 2, 1, 1, 1, 1, 1, "none", false},
-            {"gated-deltanet", 1, 1, 1, 3, 0, 1, "none", false},
+            {"gated-deltanet", 1, 1, 3, 1, 0, 1, "none", false},
             {"attention", 1, 2, 1, 1, 0, 1, "cheap", true, true},
             {"attention", 1, 1, 2, 1, 0, 1, "full", false, true},
             {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
