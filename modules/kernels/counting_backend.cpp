@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/cpu/scratch_sizes.hpp"
-#include "kernels/delta_gpu_saved.hpp"
+#include "kernels/delta_gpu_sizes.hpp"
 #include "kernels/ttt_gpu_saved.hpp"
 
 namespace lockstep::kernels {

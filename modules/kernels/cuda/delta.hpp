@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "kernels/backend.hpp"
-#include "kernels/delta_gpu_saved.hpp"
+#include "kernels/delta_gpu_sizes.hpp"
 
 namespace lockstep::kernels::cuda {
 
@@ -55,6 +55,24 @@ bool delta_aligned(std::int64_t width, std::initializer_list<Tensor> tensors) {
         aligned =
             aligned && whole(tensor.stride()) && reinterpret_cast<std::uintptr_t>(tensor.strided_data()) % 16 == 0;
     return aligned;
+}
+
+// What the parameters of all these kernels have in common. Parameters: with elements of type T.
+template <class T, class Parameters>
+Parameters delta_parameters(const DeltaArguments& arguments) {
+    const DeltaShape& shape = arguments.shape;
+    Parameters p{};
+    p.k = delta_rows<const T>(arguments.k);
+    p.log_decay = arguments.log_decay;
+    p.strength = arguments.strength;
+    p.inverses = static_cast<decltype(p.inverses)>(arguments.inverses);
+    p.length = shape.length;
+    p.chunks = arguments.chunks();
+    p.heads = static_cast<decltype(p.heads)>(shape.heads);
+    p.key_heads = static_cast<decltype(p.key_heads)>(shape.key_heads);
+    p.key_width = static_cast<decltype(p.key_width)>(shape.key_width);
+    p.aligned = delta_aligned<T>(shape.key_width, {arguments.k});
+    return p;
 }
 
 void delta_invert(const DeltaArguments& arguments, Type type);     // fills `inverses`

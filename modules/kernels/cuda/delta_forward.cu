@@ -160,24 +160,15 @@ void delta_scan(const DeltaArguments& arguments, Type type) {
     const DeltaShape& shape = arguments.shape;
     dispatch(type, [&](auto element) {
         using T = decltype(element);
-        ForwardParameters<T> p{};
+        auto p = delta_parameters<T, ForwardParameters<T>>(arguments);
         p.q = delta_rows<const T>(arguments.q);
-        p.k = delta_rows<const T>(arguments.k);
         p.v = delta_rows<const T>(arguments.v);
         p.y = delta_rows<T>(arguments.y);
-        p.log_decay = arguments.log_decay;
-        p.strength = arguments.strength;
         p.initial = arguments.initial;
-        p.inverses = static_cast<const DeltaOperand<T>*>(arguments.inverses);
         p.saved = static_cast<DeltaOperand<T>*>(arguments.saved);
         p.final_state = arguments.final_state;
-        p.length = shape.length;
-        p.chunks = arguments.chunks();
-        p.heads = static_cast<int>(shape.heads);
-        p.key_heads = static_cast<int>(shape.key_heads);
-        p.key_width = static_cast<int>(shape.key_width);
         p.value_width = static_cast<int>(shape.value_width);
-        p.aligned = delta_aligned<T>(shape.key_width, {arguments.q, arguments.k});
+        p.aligned = p.aligned && delta_aligned<T>(shape.key_width, {arguments.q});
         p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.v});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;

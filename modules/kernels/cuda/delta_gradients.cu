@@ -339,9 +339,8 @@ void delta_gradients(const DeltaArguments& arguments, Type type) {
     const DeltaShape& shape = arguments.shape;
     dispatch(type, [&](auto element) {
         using T = decltype(element);
-        GradientParameters<T> p{};
+        auto p = delta_parameters<T, GradientParameters<T>>(arguments);
         p.q = delta_rows<const T>(arguments.q);
-        p.k = delta_rows<const T>(arguments.k);
         p.v = delta_rows<const T>(arguments.v);
         p.dy = delta_rows<const T>(arguments.dy);
         p.dq = delta_rows<T>(arguments.dq);
@@ -349,20 +348,12 @@ void delta_gradients(const DeltaArguments& arguments, Type type) {
         p.dv = delta_rows<T>(arguments.dv);
         p.head_dq = arguments.head_dq;
         p.head_dk = arguments.head_dk;
-        p.log_decay = arguments.log_decay;
-        p.strength = arguments.strength;
         p.states = static_cast<const DeltaOperand<T>*>(arguments.saved);
         p.dstates = static_cast<const DeltaOperand<T>*>(arguments.dstates);
         p.dlog_decay = arguments.dlog_decay;
         p.dstrength = arguments.dstrength;
-        p.inverses = static_cast<const DeltaOperand<T>*>(arguments.inverses);
-        p.length = shape.length;
-        p.chunks = arguments.chunks();
-        p.heads = shape.heads;
-        p.key_heads = shape.key_heads;
-        p.key_width = shape.key_width;
         p.value_width = shape.value_width;
-        p.aligned = delta_aligned<T>(shape.key_width, {arguments.q, arguments.k});
+        p.aligned = p.aligned && delta_aligned<T>(shape.key_width, {arguments.q});
         p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.v, arguments.dy});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;

@@ -117,17 +117,7 @@ void delta_invert(const DeltaArguments& arguments, Type type) {
     const DeltaShape& shape = arguments.shape;
     dispatch(type, [&](auto element) {
         using T = decltype(element);
-        InverseParameters<T> p{};
-        p.k = delta_rows<const T>(arguments.k);
-        p.log_decay = arguments.log_decay;
-        p.strength = arguments.strength;
-        p.inverses = static_cast<DeltaOperand<T>*>(arguments.inverses);
-        p.length = shape.length;
-        p.chunks = arguments.chunks();
-        p.heads = static_cast<int>(shape.heads);
-        p.key_heads = static_cast<int>(shape.key_heads);
-        p.key_width = static_cast<int>(shape.key_width);
-        p.aligned = delta_aligned<T>(shape.key_width, {arguments.k});
+        auto p = delta_parameters<T, InverseParameters<T>>(arguments);
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;
             static_assert(sizeof(InverseShared<T, K>) <= delta_shared_limit);

@@ -167,23 +167,14 @@ void delta_scan_back(const DeltaArguments& arguments, Type type) {
     const DeltaShape& shape = arguments.shape;
     dispatch(type, [&](auto element) {
         using T = decltype(element);
-        ScanBackParameters<T> p{};
+        auto p = delta_parameters<T, ScanBackParameters<T>>(arguments);
         p.q = delta_rows<const T>(arguments.q);
-        p.k = delta_rows<const T>(arguments.k);
         p.dy = delta_rows<const T>(arguments.dy);
-        p.log_decay = arguments.log_decay;
-        p.strength = arguments.strength;
         p.dfinal = arguments.dfinal;
-        p.inverses = static_cast<const DeltaOperand<T>*>(arguments.inverses);
         p.dstates = static_cast<DeltaOperand<T>*>(arguments.dstates);
         p.dinitial = arguments.dinitial;
-        p.length = shape.length;
-        p.chunks = arguments.chunks();
-        p.heads = static_cast<int>(shape.heads);
-        p.key_heads = static_cast<int>(shape.key_heads);
-        p.key_width = static_cast<int>(shape.key_width);
         p.value_width = static_cast<int>(shape.value_width);
-        p.aligned = delta_aligned<T>(shape.key_width, {arguments.q, arguments.k});
+        p.aligned = p.aligned && delta_aligned<T>(shape.key_width, {arguments.q});
         p.values_aligned = delta_aligned<T>(shape.value_width, {arguments.dy});
         for_padded_key_width(shape.key_width, [&](auto padded) {
             constexpr int K = decltype(padded)::value;

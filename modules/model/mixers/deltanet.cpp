@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "config/keys.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
-#include "kernels/delta_gpu_saved.hpp"
+#include "kernels/delta_gpu_sizes.hpp"
 #include "model/mixers/attention_keys.hpp"
 
 namespace lockstep::model {

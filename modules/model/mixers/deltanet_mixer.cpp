@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "kernels/delta_gpu_saved.hpp"
+#include "kernels/delta_gpu_sizes.hpp"
 #include "model/layers.hpp"
 #include "model/mixers/deltanet.hpp"
 #include "model/projections.hpp"
@@ -21,7 +21,8 @@ using kernels::DeltaShape;
 constexpr double key_norm_epsilon = 1e-6;  // of the sum of squares
 constexpr int tag_of_state = 0, tag_of_convolutions = 2;
 
-enum Input : std::size_t { query, key, value, inputs };  // those with convolutions
+// The projections, in order: those with convolutions, of which there are `inputs`, and the logits of the gates.
+enum Projected : std::size_t { query, key, value, inputs, decay_logit = inputs, strength_logit };
 static_assert(tag_of_convolutions + 2 * static_cast<int>(inputs) <= mixer_tags);
 
 // What a pass computes from the projections with little work; recomputed where that is chosen.
@@ -200,8 +201,9 @@ class DeltanetMixer final : public Mixer {
                                carry ? carry->state.incoming() : Tensor(),
                                carry ? carry->state.outgoing_gradient() : Tensor(), delta_shape(shape));
         if (carry) carry->state.send_gradient();
-        backend.delta_gates_backward(at.dprojected[3], at.dprojected[4], dlog_rate_, ddecay_bias_, at.dlog_decay,
-                                     at.dstrength, saved.projected[3], saved.strength, log_rate_, decay_bias_);
+        backend.delta_gates_backward(at.dprojected[decay_logit], at.dprojected[strength_logit], dlog_rate_,
+                                     ddecay_bias_, at.dlog_decay, at.dstrength, saved.projected[decay_logit],
+                                     saved.strength, log_rate_, decay_bias_);
         for (const std::size_t i : {query, key}) {
             const auto of_heads = [&](const Tensor& tensor) { return rows_of(tensor, key_width_); };
             backend.rms_norm_backward(of_heads(at.second[i]), constants_.spare.slice(0, key_width_),
@@ -327,8 +329,8 @@ class DeltanetMixer final : public Mixer {
         for (const std::size_t i : {query, key})
             backend.rms_norm_forward(rows_of(i == query ? cheap.q : cheap.k, key_width_), saved.inverse_key_norm[i],
                                      rows_of(cheap.activated[i], key_width_), {}, key_scale(i), epsilon);
-        backend.delta_gates_forward(saved.log_decay, saved.strength, saved.projected[3], saved.projected[4], log_rate_,
-                                    decay_bias_);
+        backend.delta_gates_forward(saved.log_decay, saved.strength, saved.projected[decay_logit],
+                                    saved.projected[strength_logit], log_rate_, decay_bias_);
     }
 
     void gate_output(Backend& backend, const DeltanetSaved& saved, const Cheap& cheap) const {

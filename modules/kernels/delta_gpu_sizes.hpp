@@ -1,5 +1,5 @@
-// What a forward pass of the delta rule on a GPU saves for its backward: the state before every chunk of tokens, from
-// which the rest is computed again. Sizes only, so that memory can be planned without a GPU.
+// Sizes of what the delta rule keeps and works in on a GPU, so that memory can be planned without one. A forward pass
+// saves the state before every chunk of tokens; backward computes the rest again.
 #pragma once
 
 #include <cstdint>
