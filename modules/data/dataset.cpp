@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "base/random.hpp"
+#include "data/document_windows.hpp"
 #include "data/mixture_order.hpp"
 #include "data/sources.hpp"
 
@@ -21,6 +22,7 @@ namespace lockstep::data {
 struct Dataset::Implementation {
     struct Part {
         std::shared_ptr<const Sources> sources;
+        std::shared_ptr<const DocumentWindows> documents;  // null: documents are not kept apart
         std::string name;
         // Whole: of a mixture in units of 2^-24 of all weights, of what is split off its windows.
         double weight = 1;
@@ -43,6 +45,26 @@ struct Dataset::Implementation {
         windows = std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
                                   [](std::int64_t sum, const Part& part) { return sum + part.windows; });
     }
+    struct Window {
+        const Part* part;
+        std::int64_t number;  // of all windows of the part's source
+    };
+    // Of a sample. Does not allocate.
+    Window window_of(std::int64_t sample) const {
+        LOCKSTEP_ASSERT(sample >= 0);
+        const MixtureOrder::Place place = order(sample);
+        const Part& part = parts[place.source];
+        const std::int64_t epoch = place.number / part.windows, in_epoch = place.number % part.windows;
+        if (!random) return {&part, part.first_window + in_epoch};
+        std::array<char, 64> purpose;
+        const auto end = is_mixture ? fmt::format_to_n(purpose.data(), purpose.size(), "data order/source {}/epoch {}",
+                                                       place.source, epoch)
+                                    : fmt::format_to_n(purpose.data(), purpose.size(), "data order/epoch {}", epoch);
+        const RandomPermutation permutation(seed, std::string_view(purpose.data(), end.size),
+                                            static_cast<std::uint64_t>(part.windows));
+        return {&part,
+                part.first_window + static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(in_epoch)))};
+    }
     double sum_of_weights() const {
         return std::accumulate(parts.begin(), parts.end(), 0.0,
                                [](double sum, const Part& part) { return sum + part.weight; });
@@ -54,8 +76,9 @@ namespace {
 std::shared_ptr<const Sources> open_sources(const DatasetOptions& options, const std::vector<std::string>& paths,
                                             std::uint64_t& room) {
     try {
-        return std::make_shared<const Sources>(
-            SourceOptions{paths, options.tokenizer, options.kept_tokenizer, options.jsonl_field}, room);
+        return std::make_shared<const Sources>(SourceOptions{paths, options.tokenizer, options.kept_tokenizer,
+                                                             options.jsonl_field, options.separate_documents},
+                                               room);
     } catch (const Error& problem) {
         throw Error(problem.code(), options.key + ": " + problem.what());
     }
@@ -107,12 +130,22 @@ Dataset::Dataset(const DatasetOptions& options) {
         part.weight = weight;
         const std::int64_t tokens = part.sources->tokens();
         part.windows = (tokens - 1) / options.length;
+        if (options.separate_documents) {
+            part.documents =
+                std::make_shared<const DocumentWindows>(part.sources, options.length, options.document_alignment);
+            part.windows = part.documents->windows();
+            if (tokens == part.documents->documents())
+                throw usage_error("{}: every document of {} is a single token, so there is nothing to predict",
+                                  options.key, part.name);
+        }
         if (part.windows < 1)
             throw usage_error(
-                "{}: a sample needs {} tokens plus one, but {} has only {}; give more text or a smaller "
+                "{}: a sample needs {} tokens{}, but {} has only {}{}; give more text or a smaller "
                 "[batch] length",
-                options.key, with_commas(options.length), made->is_mixture ? part.name : "the data",
-                with_commas(tokens));
+                options.key, with_commas(options.length), part.documents ? "" : " plus one",
+                made->is_mixture ? part.name : "the data",
+                with_commas(part.documents ? part.documents->padded_tokens() : tokens),
+                options.separate_documents && options.document_alignment > 1 ? " with padding" : "");
         if (!made->parts.empty())
             check_same_tokenizer(options.key, made->parts.front().name, *made->parts.front().sources, part.name,
                                  *part.sources);
@@ -141,6 +174,21 @@ std::int64_t Dataset::windows() const {
 }
 std::int64_t Dataset::vocabulary() const {
     return implementation_->vocabulary;
+}
+bool Dataset::separates_documents() const {
+    return implementation_->parts.front().documents != nullptr;
+}
+std::int64_t Dataset::documents() const {
+    std::int64_t sum = 0;
+    for (const auto& part : implementation_->parts)
+        if (part.documents) sum += part.documents->documents();
+    return sum;
+}
+double Dataset::padding_share() const {
+    if (!separates_documents()) return 0;
+    std::int64_t padded = 0;
+    for (const auto& part : implementation_->parts) padded += part.documents->padded_tokens();
+    return static_cast<double>(padded - tokens()) / static_cast<double>(padded);
 }
 double Dataset::bytes_per_token() const {
     double bytes = 0;
@@ -172,11 +220,12 @@ std::vector<std::int64_t> Dataset::counts_before(std::int64_t number) const {
 
 std::uint64_t Dataset::checksum() const {
     const Implementation& my = *implementation_;
-    if (!my.is_mixture) return my.parts.front().sources->checksum();
+    if (!my.is_mixture && !separates_documents()) return my.parts.front().sources->checksum();
     std::vector<std::uint64_t> all;
     for (const auto& part : my.parts) {
-        all.push_back(static_cast<std::uint64_t>(part.weight));
+        if (my.is_mixture) all.push_back(static_cast<std::uint64_t>(part.weight));
         all.push_back(part.sources->checksum());
+        if (part.documents) all.push_back(part.documents->checksum());
     }
     return hash64(all.data(), all.size() * sizeof all[0]);
 }
@@ -210,25 +259,26 @@ Dataset Dataset::split_off(double fraction) {
 }
 
 void Dataset::fetch(std::int64_t number, std::int32_t* inputs, std::int32_t* targets) const {
-    LOCKSTEP_ASSERT(number >= 0);
-    const Implementation& my = *implementation_;
-    const MixtureOrder::Place place = my.order(number);
-    const Implementation::Part& part = my.parts[place.source];
-    const std::int64_t epoch = place.number / part.windows;
-    std::int64_t window = place.number % part.windows;
-    if (my.random) {
-        std::array<char, 64> purpose;  // avoids allocation
-        const auto end = my.is_mixture ? fmt::format_to_n(purpose.data(), purpose.size(),
-                                                          "data order/source {}/epoch {}", place.source, epoch)
-                                       : fmt::format_to_n(purpose.data(), purpose.size(), "data order/epoch {}", epoch);
-        const RandomPermutation permutation(my.seed, std::string_view(purpose.data(), end.size),
-                                            static_cast<std::uint64_t>(part.windows));
-        window = static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(window)));
+    const auto [part, window] = implementation_->window_of(number);
+    if (part->documents) {
+        part->documents->fetch(window, inputs, targets);
+        return;
     }
-    const std::int64_t begin = (part.first_window + window) * my.length;
-    part.sources->copy(begin, my.length, inputs);
-    std::copy(inputs + 1, inputs + my.length, targets);
-    part.sources->copy(begin + my.length, 1, targets + my.length - 1);
+    const std::int64_t length = implementation_->length, begin = window * length;
+    part->sources->copy(begin, length, inputs);
+    std::copy(inputs + 1, inputs + length, targets);
+    part->sources->copy(begin + length, 1, targets + length - 1);
+}
+
+void Dataset::fetch_documents(std::int64_t number, std::int32_t* starts, std::int32_t* ends) const {
+    const auto [part, window] = implementation_->window_of(number);
+    LOCKSTEP_ASSERT(part->documents);
+    part->documents->fetch_documents(window, starts, ends);
+}
+
+std::int64_t Dataset::counted_tokens(std::int64_t number) const {
+    const auto [part, window] = implementation_->window_of(number);
+    return part->documents ? part->documents->counted_tokens(window) : implementation_->length;
 }
 
 }  // namespace lockstep::data

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "data/document_ends.hpp"
 #include "data/file_ending.hpp"
 
 namespace lockstep::data {
@@ -85,7 +86,8 @@ class MegatronFile::Index {
     MappedFile file_;
 };
 
-MegatronFile::MegatronFile(const MegatronPaths& paths) : file_(paths.tokens), path_(paths.tokens) {
+MegatronFile::MegatronFile(const MegatronPaths& paths, bool with_document_ends)
+    : file_(paths.tokens), path_(paths.tokens), with_document_ends_(with_document_ends) {
     const Index index(paths.index);
     if (index.begins_with(mapped_magic))
         read_mapped_format(index);
@@ -130,6 +132,7 @@ void MegatronFile::read_mapped_format(const Index& index) {
         if (length(i) == 0) return std::nullopt;
         return token_at(static_cast<std::uint64_t>(offset(i)) + (static_cast<std::uint64_t>(length(i)) - 1) * width_);
     });
+    find_document_ends(index, documents_at, [&](std::uint64_t i) { return std::int64_t{length(i)}; });
 }
 
 // Magic (8 bytes), version, type, bytes per token, sequences, sizes, documents + 1 (uint64 each), then int64: where
@@ -169,6 +172,8 @@ void MegatronFile::read_older_format(const Index& index) {
         if (token(i) == token(i + 1)) return std::nullopt;
         return token_at((token(i + 1) - 1) * width_);
     });
+    find_document_ends(index, documents_at,
+                       [&](std::uint64_t i) { return static_cast<std::int64_t>(token(i + 1) - token(i)); });
 }
 
 void MegatronFile::set_type(const Index& index, std::uint64_t code) {
@@ -226,6 +231,19 @@ void MegatronFile::find_document_end(const Index& index, std::uint64_t at, LastT
             return;
         }
         document_end_ = last;
+    }
+}
+
+// `tokens_of`: of a sequence. Only after check_documents.
+template <class Tokens>
+void MegatronFile::find_document_ends(const Index& index, std::uint64_t at, Tokens tokens_of) {
+    if (!with_document_ends_) return;
+    std::uint64_t sequence = 0;
+    std::int64_t end = 0;
+    for (std::uint64_t document = 0; document < documents_; ++document) {
+        const auto next = index.at<std::uint64_t>(at + (document + 1) * 8);
+        for (; sequence < next; ++sequence) end += tokens_of(sequence);
+        add_document_end(document_ends_, end);
     }
 }
 

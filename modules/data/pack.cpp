@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
+#include "data/document_ends.hpp"
 #include "data/encode.hpp"
 #include "data/megatron_writer.hpp"
 #include "data/sentencepiece.hpp"
@@ -104,6 +105,14 @@ std::uint64_t lay_out(hdf5::File& file, const Tokenizer& tokenizer, std::uint64_
     return file.info("tokens").offset;
 }
 
+// The ends bypass HDF5, which would copy them until the file is closed.
+void write_document_ends(hdf5::File& file, const OpenFile& out, const std::vector<std::int64_t>& ends) {
+    const std::size_t bytes = ends.size() * sizeof ends[0];
+    file.create_dataset(document_ends_path, hdf5::ElementType::int64, {ends.size()});
+    file.write_attribute(document_ends_path, "checksum", hash_text(hash64(ends.data(), bytes)));
+    out.write(ends.data(), bytes, file.info(document_ends_path).offset);
+}
+
 void finish(hdf5::File& file, const PackResult& result) {
     file.write_attribute("/", "document_count", result.documents);
     file.write_attribute("/", "byte_count", result.bytes);
@@ -152,8 +161,10 @@ struct Packing {
 
 void write_token_file(Packing& packing) {
     const TemporaryFile temporary(packing.unfinished("")), spool(packing.unfinished(".tokens"));
+    std::vector<std::int64_t> ends;
     const auto encode_into = [&](TokenWriter& writer) {
-        packing.encode([&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); });
+        packing.encode([&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); },
+                       [&](std::uint64_t begin) { add_document_end(ends, static_cast<std::int64_t>(begin)); });
     };
     const std::size_t width = packing.tokenizer.token_width();
     std::unique_ptr<TokenWriter> spooled;
@@ -177,6 +188,8 @@ void write_token_file(Packing& packing) {
 
     packing.result.tokens = static_cast<std::int64_t>(tokens);
     packing.result.checksum = writer.checksum();
+    add_document_end(ends, packing.result.tokens);
+    write_document_ends(file, writer.file(), ends);
     finish(file, packing.result);
     writer.file().sync();
     rename_file(temporary.path(), packing.options.out);

@@ -35,11 +35,11 @@ struct PackResult {
 };
 
 // Writes to temporary files beside options.out (also for the tokens, where their number is known only at the end),
-// syncs and renames. Memory: two batches and the longest line of JSON Lines, whatever the size of the text; with a
-// tokenizer that encodes documents as a whole also the largest document and its tokens, and with one that does not
-// split text some 50 bytes for each of its bytes. Usage errors: no text, an unknown tokenizer, an unsuitable number of
-// pieces, a missing folder of OUT. Damaged error: JSON Lines that are none. Fault error: disk full; nothing is left
-// behind.
+// syncs and renames. Memory: two batches, the longest line of JSON Lines, and for a token file 8 bytes a document,
+// whatever the size of the text; with a tokenizer that encodes documents as a whole also the largest document and its
+// tokens, and with one that does not split text some 50 bytes for each of its bytes. Usage errors: no text, an unknown
+// tokenizer, an unsuitable number of pieces, a missing folder of OUT. Damaged error: JSON Lines that are none. Fault
+// error: disk full; nothing is left behind.
 PackResult pack(const PackOptions& options);
 
 }  // namespace lockstep::data

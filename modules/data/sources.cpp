@@ -10,6 +10,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
+#include "data/document_ends.hpp"
 #include "data/encode.hpp"
 #include "data/inputs.hpp"
 #include "data/token_shards.hpp"
@@ -35,7 +36,7 @@ std::uint64_t ends_checksum(const std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-Sources::Sources(const SourceOptions& options, std::uint64_t& room) {
+Sources::Sources(const SourceOptions& options, std::uint64_t& room) : with_document_ends_(options.with_document_ends) {
     if (options.paths.empty()) throw usage_error("no files or folders given");
     std::vector<std::string> text;
     std::shared_ptr<const Tokenizer> kept = options.kept;
@@ -68,10 +69,16 @@ void Sources::add_token_file(const std::string& path) {
     add_to_checksum(info.checksum);
     bytes_ += static_cast<double>(info.byte_count);
     bytes_known_ = bytes_known_ && info.byte_count > 0;
+    if (with_document_ends_) end_documents(read_document_ends(info));
     add_segment(file.tokens(), info.token_width, static_cast<std::uint64_t>(info.token_count), path);
 }
 
 void Sources::add_flat_file(const std::string& path) {
+    if (with_document_ends_)
+        throw usage_error(
+            "{} has no document boundaries: a raw .bin file holds nothing but tokens; pack its text with lockstep pack, "
+            "convert it to Megatron-LM's .bin and .idx, or read it with documents joined",
+            path);
     const MappedFile& file = mapped_files_.emplace_back(path);
     const FlatLayout layout = flat_layout(file, path);
     const std::byte* tokens = file.data() + layout.header_bytes;
@@ -82,7 +89,8 @@ void Sources::add_flat_file(const std::string& path) {
 
 void Sources::add_megatron(const MegatronPaths& paths) {
     const std::string& path = paths.tokens;
-    const MegatronFile& file = megatron_files_.emplace_back(paths);
+    const MegatronFile& file = megatron_files_.emplace_back(paths, with_document_ends_);
+    end_documents(file.document_ends());
     std::uint64_t largest = 0;
     for (const auto& run : file.runs())
         largest = std::max(largest, largest_token(file.file().data() + run.offset, file.width(), run.tokens));
@@ -102,7 +110,7 @@ void Sources::add_megatron(const MegatronPaths& paths) {
         log::info("{}: {} document{}, ending in token {}", path,
                   with_commas(static_cast<std::int64_t>(file.documents())), plural(file.documents()),
                   *file.document_end());
-    else if (file.documents() > 1)
+    else if (file.documents() > 1 && !with_document_ends_)
         log::info("{}: its {} documents do not all end in the same token, so nothing marks where one ends", path,
                   with_commas(static_cast<std::int64_t>(file.documents())));
 }
@@ -138,6 +146,7 @@ void Sources::add_bytes(const TextFiles& text) {
         const TextFile& about = text.files[i];
         if (run.empty()) run_path = &about.path;
         if (i > 0) run += '\0';
+        end_document(tokens_ + static_cast<std::int64_t>(run.size()));  // of the file before
         MappedFile file(about.path);
         if (file.bytes() == 0)
             throw usage_error("{} changed while being read; start again when nothing writes to it", about.path);
@@ -152,6 +161,7 @@ void Sources::add_bytes(const TextFiles& text) {
         add_segment(kept.data(), 1, kept.bytes(), about.path);
     }
     end_run();
+    end_document(tokens_);
     bytes_ += static_cast<double>(text.bytes());
 }
 
@@ -163,6 +173,7 @@ void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer, std
     std::string& tokens = buffers_.emplace_back();
     EncodeOptions options;
     options.title = "tokenizing";
+    options.begin_document = [&](std::uint64_t begin) { end_document(tokens_ + static_cast<std::int64_t>(begin)); };
     const EncodeResult result = encode_text(text, tokenizer, options, [&](const void* data, std::size_t bytes) {
         if (text.has_json_lines()) {
             if (bytes > room)
@@ -180,6 +191,16 @@ void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer, std
     add_to_checksum(hash64(tokens.data(), tokens.size()));
     add_segment(reinterpret_cast<const std::byte*>(tokens.data()), width, tokens.size() / width,
                 text.files.front().path);
+    end_document(tokens_);
+}
+
+void Sources::end_document(std::int64_t end) {
+    if (with_document_ends_) add_document_end(document_ends_, end);
+}
+
+// `ends` count from the end of the stream so far.
+void Sources::end_documents(const std::vector<std::int64_t>& ends) {
+    for (const std::int64_t end : ends) end_document(tokens_ + end);
 }
 
 void Sources::add_segment(const std::byte* data, std::size_t width, std::uint64_t count, const std::string& path) {

@@ -21,12 +21,14 @@ struct SourceOptions {
     std::string tokenizer = "bytes";             // of text
     std::shared_ptr<const Tokenizer> kept = {};  // of text, instead
     std::string jsonl_field = "text";
+    bool with_document_ends = false;
 };
 
 class Sources {
   public:
     // Paths in the given order; adjacent text files and folders are documents of one text. The tokens of JSON Lines are
-    // kept in memory and taken off `room`, in bytes; too many for it: usage error.
+    // kept in memory and taken off `room`, in bytes; too many for it: usage error. With document ends also 8 bytes a
+    // document, and usage errors: token files of older programs and raw .bin files, which do not say where theirs end.
     Sources(const SourceOptions& options, std::uint64_t& room);
     Sources(const Sources&) = delete;
     Sources& operator=(const Sources&) = delete;
@@ -38,6 +40,9 @@ class Sources {
     const std::string& tokenizer_kind() const { return tokenizer_kind_; }
     const TokenizerFiles& tokenizer_files() const { return tokenizer_files_; }
     std::uint64_t checksum() const { return checksum_; }
+    // Where documents end in the stream, if asked for: strictly ascending, the last one at tokens(). A document has the
+    // boundary token behind it; one without tokens is left out.
+    const std::vector<std::int64_t>& document_ends() const { return document_ends_; }
     // Tokens [begin, begin + count) of the stream.
     void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const;
 
@@ -55,11 +60,15 @@ class Sources {
     void add_text(const TextFiles& text, const Tokenizer& tokenizer, std::uint64_t& room);
     void add_bytes(const TextFiles& text);
     void add_encoded(const TextFiles& text, const Tokenizer& tokenizer, std::uint64_t& room);
+    void end_document(std::int64_t end);
+    void end_documents(const std::vector<std::int64_t>& ends);
     void add_segment(const std::byte* data, std::size_t width, std::uint64_t count, const std::string& path);
     void agree_on_tokenizer(const std::string& kind, const TokenizerFiles& files, std::int64_t vocabulary,
                             const std::string& path);
     void add_to_checksum(std::uint64_t value);
 
+    const bool with_document_ends_;
+    std::vector<std::int64_t> document_ends_;
     std::vector<Segment> segments_;
     std::deque<TokenFile> token_files_;
     std::deque<MappedFile> mapped_files_;

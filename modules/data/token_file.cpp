@@ -51,6 +51,17 @@ std::size_t width_of(const hdf5::DatasetInfo& about, const std::string& path) {
     throw damaged_error("{}: /tokens has type {}, not uint8, uint16 or uint32", path, about.type_name);
 }
 
+// 0: the file has none.
+std::int64_t count_document_ends(const hdf5::File& file, const TokenFileInfo& info) {
+    if (!file.exists(document_ends_path)) return 0;
+    const hdf5::DatasetInfo about = file.info(document_ends_path);
+    const std::int64_t most = std::min(info.token_count, info.document_count);
+    if (about.type_name != "int64" || about.dimensions.size() != 1 || about.dimensions[0] == 0 ||
+        about.dimensions[0] > static_cast<std::uint64_t>(std::max<std::int64_t>(most, 0)))
+        throw damaged_error("{}: /{} is not a row of 1 to {} int64", info.path, document_ends_path, most);
+    return static_cast<std::int64_t>(about.dimensions[0]);
+}
+
 }  // namespace
 
 bool is_token_file(const std::string& path) {
@@ -101,7 +112,38 @@ TokenFileInfo read_token_file_info(const std::string& path) {
     if (!info.fits_into(file_bytes))
         throw damaged_error("{} is truncated: it has {} bytes, too few for {} tokens of {} from byte {} on", path,
                             file_bytes, info.token_count, info.token_width, info.offset);
+    info.document_end_count = count_document_ends(file, info);
     return info;
+}
+
+std::vector<std::int64_t> read_document_ends(const TokenFileInfo& info) {
+    if (info.document_end_count == 0)
+        throw usage_error(
+            "{} has no document boundaries: an older lockstep packed it; pack it again, or read it with documents joined",
+            info.path);
+    const hdf5::File file = hdf5::File::open(info.path);
+    std::vector<std::int64_t> ends(static_cast<std::size_t>(info.document_end_count));
+    // Counted again: the file may have been replaced meanwhile.
+    if (count_document_ends(file, info) != info.document_end_count)
+        throw damaged_error("{} changed while being opened", info.path);
+    file.read(document_ends_path, ends.data());
+    const std::string expected = file.read_string(document_ends_path, "checksum"),
+                      found = hash_text(hash64(ends.data(), ends.size() * sizeof ends[0]));
+    if (found != expected)
+        throw damaged_error("{} is damaged: /{} has checksum {}, stored is {}; pack it again", info.path,
+                            document_ends_path, found, expected);
+    std::int64_t before = 0;
+    for (const std::int64_t end : ends) {
+        if (end <= before)
+            throw damaged_error(
+                "{} is damaged: a document ends at token {}, but the one before it at {}; pack it again", info.path,
+                end, before);
+        before = end;
+    }
+    if (before != info.token_count)
+        throw damaged_error("{} is damaged: its last document ends at token {} of {}; pack it again", info.path, before,
+                            info.token_count);
+    return ends;
 }
 
 TokenFile::TokenFile(const std::string& path) : info_(read_token_file_info(path)), file_(path) {
@@ -117,6 +159,7 @@ std::uint64_t verify_token_file(const std::string& path) {
         throw damaged_error("{} is damaged: its tokens have checksum {}, stored is {}; pack it again", path,
                             hash_text(found), hash_text(info.checksum));
     std::uint64_t bytes = info.token_bytes();
+    if (info.document_end_count > 0) bytes += read_document_ends(info).size() * sizeof(std::int64_t);
     for (const auto& one : info.tokenizer_files) bytes += one.contents.size();
     return bytes;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/mapped_file.hpp"
 #include "data/tokenizer_files.hpp"
@@ -13,6 +14,8 @@ namespace lockstep::data {
 
 // 1: of bytes, or with one sentencepiece model as /tokenizer_model; 2: with the files of a tokenizer.
 inline constexpr std::int64_t first_token_file_version = 1, newest_token_file_version = 2;
+// In files of both versions; older programs neither write nor read it.
+inline constexpr const char* document_ends_path = "document_ends";
 
 struct TokenFileInfo {
     std::string path, program_version;
@@ -23,6 +26,7 @@ struct TokenFileInfo {
     std::uint64_t checksum = 0;                        // XXH3 of the bytes of all tokens
     std::size_t token_width = 0;                       // bytes per token: 1, 2 or 4
     std::uint64_t offset = 0;                          // of the first token in the file
+    std::int64_t document_end_count = 0;               // 0: an older lockstep packed it, without document ends
 
     std::uint64_t token_bytes() const { return static_cast<std::uint64_t>(token_count) * token_width; }
     // Whether a file of so many bytes has all tokens, with numbers of any size.
@@ -35,11 +39,17 @@ struct TokenFileInfo {
 // Whether the file is HDF5 marked as a token file. Missing file: usage error.
 bool is_token_file(const std::string& path);
 
-// Everything but the tokens. Usage errors: missing, not a token file, written by a newer program. Damaged errors:
-// truncated, a dataset or attribute missing or of another type, a wrong tokenizer checksum.
+// Everything but the tokens and the document ends. Usage errors: missing, not a token file, written by a newer program.
+// Damaged errors: truncated, a dataset or attribute missing or of another type, a wrong tokenizer checksum.
 TokenFileInfo read_token_file_info(const std::string& path);
 
-// Reads the whole file and verifies its checksums; returns the bytes checked. Mismatch: damaged error.
+// Where its documents end, in tokens, strictly ascending, the last one token_count: a document has the boundary token
+// behind it, and documents without tokens are left out. Usage error: the file does not say. Damaged errors: a wrong
+// checksum, other numbers. Memory: 8 bytes a document.
+std::vector<std::int64_t> read_document_ends(const TokenFileInfo& info);
+
+// Reads the whole file and verifies its checksums and document ends; returns the bytes checked. Mismatch: damaged
+// error.
 std::uint64_t verify_token_file(const std::string& path);
 
 class TokenFile {

@@ -139,6 +139,8 @@ BOOST_AUTO_TEST_CASE(damaged_pairs_never_crash) {
         (i % 8 == 0 ? tokens : index) = damaged_twin(i % 8 == 0 ? tokens : index, random);
         const std::string prefix = write_pair(folder, "data", index, tokens);
         try {
+            const MegatronFile with_ends(*find_megatron(prefix), true);
+            BOOST_TEST(with_ends.document_ends().back() == static_cast<std::int64_t>(with_ends.tokens()));
             all_tokens(prefix);
         } catch (const Error& problem) {
             BOOST_TEST((problem.code() == ExitCode::damaged || problem.code() == ExitCode::usage), problem.what());
