@@ -171,13 +171,14 @@ void GpuOperations::small_operations(std::int64_t n, std::int64_t d, Type type) 
     add("convolution forward", shape, type, 2 * pass, 0, [=, this](Arena& arena) -> Run {
         const Tensor y = make(arena, type, {n, d}), x = make(arena, type, {n, d});
         const Tensor w = make(arena, Type::fp32, {d, 1, 4}), bias = make(arena, Type::fp32, {d});
-        return [=, this] { backend_.convolution_forward(y, x, w, bias, {}, length); };
+        return [=, this] { backend_.convolution_forward(y, x, w, bias, {}, length, {}); };
     });
     add("convolution backward", shape, type, 3 * pass, 0, [=, this](Arena& arena) -> Run {
         const Tensor dx = make(arena, type, {n, d}), dy = make(arena, type, {n, d}), x = make(arena, type, {n, d});
         const Tensor w = make(arena, Type::fp32, {d, 1, 4}), dw = make(arena, Type::fp32, {d, 1, 4});
         const Tensor dbias = make(arena, Type::fp32, {d});
-        return [=, this] { backend_.convolution_backward(dx, dw, dbias, dy, x, w, length, kernels::Accumulate::no); };
+        return
+            [=, this] { backend_.convolution_backward(dx, dw, dbias, dy, x, w, length, {}, kernels::Accumulate::no); };
     });
     add("bias backward", shape, type, pass, 0, [=, this](Arena& arena) -> Run {
         const Tensor dbias = make(arena, Type::fp32, {d}), dy = make(arena, type, {n, d});

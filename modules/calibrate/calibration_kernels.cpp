@@ -268,9 +268,9 @@ class KernelCalibration {
         memory.bias_gradient = rate([&](Backend& backend, int) { backend.bias_backward(dw, w[0]); });
         const Tensor taps = small(8, {width, 1, kernel}), dtaps = small(9, {width, 1, kernel});
         memory.convolution_forward = rate(
-            [&](Backend& backend, int) { backend.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows); });
+            [&](Backend& backend, int) { backend.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows, {}); });
         memory.convolution_backward = rate([&](Backend& backend, int) {
-            backend.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows,
+            backend.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows, {},
                                          kernels::Accumulate::no);
         });
         embedding(memory);

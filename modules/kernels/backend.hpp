@@ -32,6 +32,22 @@ enum class Transpose { no, yes };
 enum class Accumulate { no, yes };
 enum class RotaryPairs { interleaved, halves };  // (2i, 2i+1) as in TTT; (i, i + f/2) as in Llama and Qwen
 
+// Documents that share a sequence, where a token is to see only its own. P: positions of the whole sequences, of which
+// an operation may have a part.
+struct Documents {
+    Tensor starts, ends;              // int32 [B, P], ascending: of each position, where its document begins and ends
+    std::int64_t first_position = 0;  // of the operation's first token
+
+    // Whether each sequence is one document. Then nothing else is read here.
+    bool joined() const { return starts.empty(); }
+    // Whether they are there for `length` tokens from first_position on of so many sequences.
+    bool cover(std::int64_t sequences, std::int64_t length) const {
+        return joined() || (starts.axes() == 2 && ends.shape() == starts.shape() && starts.size(0) == sequences &&
+                            starts.type() == Type::int32 && ends.type() == Type::int32 && first_position >= 0 &&
+                            first_position + length <= starts.size(1));
+    }
+};
+
 struct AttentionShape {
     std::int64_t batch, query_length, key_length, heads, key_heads, head_width;
     // The first query's position, counted from the first key. Query i sees keys j <= i + query_position; the last query
@@ -42,6 +58,8 @@ struct AttentionShape {
     std::int64_t window = 0;
     // Scores s become cap · tanh(s / cap) (Gemma 2, arXiv:2408.00118, section 2). 0: no cap.
     float score_cap = 0;
+    // first_position: of the first query. A query that sees none of the keys then gets y = 0, log_sum_exp = -∞.
+    Documents documents = {};
 
     std::int64_t first_seen(std::int64_t query) const {  // key
         return window > 0 ? std::max<std::int64_t>(query + query_position - window + 1, 0) : 0;
@@ -49,15 +67,23 @@ struct AttentionShape {
     bool valid() const {
         return key_heads > 0 && heads % key_heads == 0 && head_width > 0 && query_position >= 0 &&
                query_position + query_length >= key_length && window >= 0 && score_cap >= 0 &&
-               first_seen(query_length - 1) < key_length;
+               first_seen(query_length - 1) < key_length && documents.cover(batch, query_length) &&
+               (documents.joined() || query_position <= documents.first_position);
     }
 };
 
 struct TttShape {
     bool mlp;
     std::int64_t batch, length, heads, head_width, mini_batch;
+    // Mini-batches begin anew in each document, with the learned model. Of a sequence, `initial` is read and its
+    // gradient not zero only if the first token is not the first of its document, and the last document's rest, if it
+    // has one elsewhere, begins with a mini-batch.
+    Documents documents = {};
     std::int64_t hidden() const { return mlp ? 4 * head_width : head_width; }
 };
+
+// What makes the gated delta rule forget its state: exp of it is 0, and sums with it are still exact enough.
+constexpr float forgetting_log_decay = -1e4f;
 
 struct DeltaShape {
     std::int64_t batch, length, heads, key_heads, key_width, value_width;  // B, L, H, G, fk, fv

@@ -191,11 +191,11 @@ void CountingBackend::gelu_gate_backward(Tensor dgate, Tensor dx, Tensor dy, Ten
     moves(Kind::gated_backward, dy.type(), {dgate, dx, dy, gate, x});
 }
 
-void CountingBackend::convolution_forward(Tensor y, Tensor x, Tensor, Tensor, Tensor, std::int64_t) {
+void CountingBackend::convolution_forward(Tensor y, Tensor x, Tensor, Tensor, Tensor, std::int64_t, const Documents&) {
     moves(Kind::convolution_forward, x.type(), {y, x});
 }
 void CountingBackend::convolution_backward(Tensor dx, Tensor, Tensor, Tensor dy, Tensor x, Tensor, std::int64_t,
-                                           Accumulate accumulate) {
+                                           const Documents&, Accumulate accumulate) {
     moves(Kind::convolution_backward, x.type(), {dx, dy, x, accumulate == Accumulate::yes ? dx : Tensor()});
 }
 
@@ -241,12 +241,12 @@ void CountingBackend::ttt_decode(Tensor, const TttState&, Tensor q, Tensor, Tens
 }
 
 void CountingBackend::delta_gates_forward(Tensor log_decay, Tensor strength, Tensor decay_logit, Tensor strength_logit,
-                                          Tensor, Tensor) {
+                                          Tensor, Tensor, std::int64_t, const Documents&) {
     moves(Kind::copy, log_decay.type(), {log_decay, strength, decay_logit, strength_logit});
 }
 void CountingBackend::delta_gates_backward(Tensor ddecay_logit, Tensor dstrength_logit, Tensor, Tensor,
                                            Tensor dlog_decay, Tensor dstrength, Tensor decay_logit, Tensor strength,
-                                           Tensor, Tensor) {
+                                           Tensor, Tensor, std::int64_t, const Documents&) {
     moves(Kind::copy, dlog_decay.type(), {ddecay_logit, dstrength_logit, dlog_decay, dstrength, decay_logit, strength});
 }
 std::int64_t CountingBackend::delta_saved_count(const DeltaShape& shape, Type type) const {

@@ -143,7 +143,8 @@ void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, T
         const Tensor normed = kept_or_temporary(workspace, saved.convolution_normed, type_, h.shape());
         convolution_norm_->forward(backend, normed, saved.convolution_statistics, h);
         if (!chain_.alone()) convolution_->hand_over(backend, kept.convolution, normed, shape.length, recompute);
-        convolution_->forward(backend, saved.after_convolution, normed, kept.convolution.incoming(), shape.length);
+        convolution_->forward(backend, saved.after_convolution, normed, kept.convolution.incoming(), shape.length,
+                              shape.documents);
         backend.add(saved.after_convolution, h);
         input = saved.after_convolution;
         workspace.release(mark);
@@ -231,11 +232,11 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
         const Tensor normed = kept_or_recomputed(backend, workspace, *convolution_norm_, saved.convolution_normed,
                                                  saved.convolution_statistics, h);
         if (chain_.alone()) {
-            convolution_->backward(backend, dnormed, dh, normed, shape.length, Accumulate::no);
+            convolution_->backward(backend, dnormed, dh, normed, shape.length, shape.documents, Accumulate::no);
         } else {
             kept.convolution.receive_gradient();
             convolution_->backward_part(backend, workspace, dnormed, dh, normed, kept.convolution, Accumulate::no,
-                                        shape.length);
+                                        shape.length, shape.documents);
             kept.convolution.send_gradient();
             convolution_->add_from_next_rank(backend, dnormed, kept.convolution, shape.length);
         }
@@ -281,7 +282,7 @@ void Block::decode(Backend& backend, Arena& workspace, Tensor h, State& state, s
     statistics.plan(workspace, count, true);
     if (convolution_) {
         convolution_norm_->forward(backend, normed, statistics, h);
-        convolution_->forward(backend, mixed, normed, state.history, count);
+        convolution_->forward(backend, mixed, normed, state.history, count, {});
         move_convolution_history(backend, state.history, normed);
         backend.add(h, mixed);
     }

@@ -71,13 +71,14 @@ Convolution::Convolution(const ParameterSet& parameters, const std::string& name
       dweight_(parameters.gradient_or_spare(name + "/weight")),
       dbias_(parameters.gradient_or_spare(name + "/bias")) {}
 
-void Convolution::forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length) const {
-    backend.convolution_forward(y, x, weight_, bias_, history, length);
+void Convolution::forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length,
+                          const kernels::Documents& documents) const {
+    backend.convolution_forward(y, x, weight_, bias_, history, length, documents);
 }
 
 void Convolution::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length,
-                           Accumulate accumulate) const {
-    backend.convolution_backward(dx, dweight_, dbias_, dy, x, weight_, length, accumulate);
+                           const kernels::Documents& documents, Accumulate accumulate) const {
+    backend.convolution_backward(dx, dweight_, dbias_, dy, x, weight_, length, documents, accumulate);
 }
 
 void Convolution::plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch,
@@ -114,9 +115,9 @@ void Convolution::plan_workspace(Arena& arena, Type type, std::int64_t batch, st
 // The kernel pads sequences with zeros in front, so each is extended by its history; the history's gradient comes out
 // in front.
 void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
-                                Accumulate accumulate, std::int64_t length) const {
+                                Accumulate accumulate, std::int64_t length, const kernels::Documents& documents) const {
     const Tensor before = history.incoming();
-    if (before.empty()) return backward(backend, dx, dy, x, length, accumulate);
+    if (before.empty()) return backward(backend, dx, dy, x, length, documents, accumulate);
     const std::int64_t kept = kernel() - 1, batch = x.rows() / length;
     const std::size_t mark = workspace.mark();
     const auto [long_x, long_dy, long_dx] = allocate_longer(workspace, x.type(), batch, length);
@@ -128,7 +129,9 @@ void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, T
         backend.copy(long_x.slice(begin(sequence) + kept, length), x.slice(sequence * length, length));
         backend.copy(long_dy.slice(begin(sequence) + kept, length), dy.slice(sequence * length, length));
     }
-    backward(backend, long_dx, long_dy, long_x, kept + length, Accumulate::no);
+    kernels::Documents with_history = documents;
+    with_history.first_position -= kept;
+    backward(backend, long_dx, long_dy, long_x, kept + length, with_history, Accumulate::no);
     for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
         const Tensor to = dbefore.slice(sequence, 1), from = long_dx.slice(begin(sequence), kept);
         const Tensor dinputs = dx.slice(sequence * length, length);

@@ -71,8 +71,10 @@ class Convolution {
         : weight_(weight), bias_(bias), dweight_(dweight), dbias_(dbias) {}
     std::int64_t kernel() const { return weight_.size(2); }
     std::int64_t width() const { return weight_.size(0); }
-    void forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length) const;
-    void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length, Accumulate accumulate) const;
+    void forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length,
+                 const kernels::Documents& documents) const;
+    void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length,
+                  const kernels::Documents& documents, Accumulate accumulate) const;
 
     // For sequences that continue from another rank: `history` hands over the last inputs [B, k-1, d] of each sequence.
     void plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch, const ContextChain& chain,
@@ -82,7 +84,7 @@ class Convolution {
     // Backward in two parts, between history.receive_gradient() and history.send_gradient(): dx without the next rank's
     // contribution and the history's gradient, both overwritten or added to; then the next rank's contribution.
     void backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
-                       Accumulate accumulate, std::int64_t length) const;
+                       Accumulate accumulate, std::int64_t length, const kernels::Documents& documents) const;
     // Temporaries of backward_part.
     void plan_workspace(Arena& arena, Type type, std::int64_t batch, std::int64_t length,
                         const ContextChain& chain) const;

@@ -32,9 +32,11 @@ struct MixerState {
     virtual ~MixerState() = default;
 };
 
-// One micro-batch on one rank: sequences, and tokens per sequence (this rank's part).
+// One micro-batch on one rank: sequences, and tokens per sequence (this rank's part, which documents.first_position is
+// the first of).
 struct PassShape {
     std::int64_t batch = 0, length = 0;
+    kernels::Documents documents = {};
     std::int64_t rows() const { return batch * length; }
 };
 

@@ -31,9 +31,10 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
         table_ = parameters.working("embedding/weight");
         dtable_ = parameters.gradient("embedding/weight");
         if (model.position == config::Position::learned) {
-            // The positions of this rank's part of the sequence.
-            const std::int64_t first = chain_.rank() * options.shape.length;
-            const std::int64_t count = chain_.alone() ? model.context : options.shape.length;
+            // The positions of this rank's part of the sequence, or any.
+            const bool all = chain_.alone() || options.restarts_positions;
+            const std::int64_t first = all ? 0 : chain_.rank() * options.shape.length;
+            const std::int64_t count = all ? model.context : options.shape.length;
             const Tensor gradient = parameters.gradient("position/weight");
             position_ = parameters.working("position/weight").slice(first, count);
             if (!gradient.empty()) dposition_ = gradient.slice(first, count);
@@ -79,6 +80,7 @@ void Stage::plan(Arena& arena) {
         passing.push_back(blocks_[i].plan_output(arena, options_.shape));
     for (int number = 0; number < options_.slots; ++number) {
         Slot slot;
+        slot.shape = options_.shape;
         slot.input = arena.allocate(type_, rows);
         if (options_.training && has_backward()) slot.gradient = arena.allocate(type_, rows);
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
@@ -125,6 +127,7 @@ void Stage::plan_workspace(Arena& arena) const {
     const std::size_t mark = arena.mark();
     for (int i = 0; i < (group_.divides_rows() ? 3 : 1); ++i) arena.allocate(type_, {rows, d});
     if (dposition_.axes() > 0 && dtable_.axes() == 0) arena.allocate(Type::fp32, {1, d});
+    if (position_.axes() > 0 && options_.restarts_positions) arena.allocate(type_, {rows, d});
     if (options_.range.head) {
         arena.allocate_aligned_rows(type_, head_rows(), head_.size(0));
         if (!group_.alone()) arena.allocate(Type::fp32, {head_rows(), 1});
@@ -158,22 +161,39 @@ void Stage::set_inner_rate_factor(double factor) {
     for (Block& block : blocks_) block.mixer().set_inner_rate_factor(factor);
 }
 
+void Stage::set_documents(int slot, const kernels::Documents& documents, Tensor places) {
+    LOCKSTEP_ASSERT(places.empty() || options_.restarts_positions);
+    Slot& at = slots_[static_cast<std::size_t>(slot)];
+    at.shape.documents = documents;
+    at.places = places;
+}
+
+void Stage::embed(Slot& slot, Tensor ids) {
+    LOCKSTEP_ASSERT(chain_.alone() || options_.restarts_positions == !slot.places.empty());
+    const std::size_t mark = workspace_.mark();
+    const std::int64_t rows = options_.shape.rows(), length = options_.shape.length;
+    const Tensor partial = group_.partial_for(workspace_, slot.input, rows);
+    const Tensor position = group_.first() ? position_ : Tensor();
+    backend_.embedding_forward(partial, ids, table_, group_.part().first(model_.vocabulary),
+                               slot.places.empty() ? position : Tensor(), length, 0);
+    if (!position.empty() && !slot.places.empty()) {
+        const Tensor positions = workspace_.allocate(type_, {rows, model_.width});
+        backend_.embedding_forward(positions, slot.places, position, 0, {}, length, 0);
+        backend_.add(partial, positions.reshaped(partial.shape()));
+    }
+    group_.add_up(backend_, slot.input, partial);
+    workspace_.release(mark);
+}
+
 void Stage::forward(int slot, Tensor ids) {
     Slot& at = slots_[static_cast<std::size_t>(slot)];
-    if (options_.range.embedding) {
-        const std::size_t mark = workspace_.mark();
-        const Tensor partial = group_.partial_for(workspace_, at.input, options_.shape.rows());
-        backend_.embedding_forward(partial, ids, table_, group_.part().first(model_.vocabulary),
-                                   group_.first() ? position_ : Tensor(), options_.shape.length, 0);
-        group_.add_up(backend_, at.input, partial);
-        workspace_.release(mark);
-    }
+    if (options_.range.embedding) embed(at, ids);
     Tensor h = at.input;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
                                          options_.tracer ? forward_regions_[i] : -1);
         cluster::flight_recorder().beat();
-        blocks_[i].forward(backend_, workspace_, saved(at, i), at.kept[i], h, options_.shape);
+        blocks_[i].forward(backend_, workspace_, saved(at, i), at.kept[i], h, at.shape);
         h = at.kept[i].output;
     }
     if (final_norm_) final_norm_->forward(backend_, at.normed, at.final_statistics, h);
@@ -242,9 +262,8 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
                                          options_.tracer ? backward_regions_[i] : -1);
         cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
-        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, saved(at, i), at.kept[i], h, options_.shape);
-        blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape,
-                            passes_below(i));
+        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, saved(at, i), at.kept[i], h, at.shape);
+        blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, at.shape, passes_below(i));
     }
 }
 
@@ -260,12 +279,16 @@ void Stage::backward_embedding(int slot, Tensor ids) {
     if (!options_.range.embedding || (dtable_.empty() && dposition_.empty())) return;
     const std::size_t mark = workspace_.mark();
     const Tensor dy = group_.gathered(workspace_, backend_, hidden_gradient(slot), options_.shape.rows());
-    if (dtable_.empty())  // into a table with one row past the last token
-        backend_.embedding_backward(workspace_.allocate(Type::fp32, {1, model_.width}), dposition_, ids, dy,
-                                    model_.vocabulary, options_.shape.length);
-    else
-        backend_.embedding_backward(dtable_, dposition_, ids, dy, group_.part().first(model_.vocabulary),
+    const Tensor places = slots_[static_cast<std::size_t>(slot)].places;
+    const Tensor dposition = places.empty() ? dposition_ : Tensor();
+    if (!dtable_.empty())
+        backend_.embedding_backward(dtable_, dposition, ids, dy, group_.part().first(model_.vocabulary),
                                     options_.shape.length);
+    else if (!dposition.empty())  // into a table with one row past the last token
+        backend_.embedding_backward(workspace_.allocate(Type::fp32, {1, model_.width}), dposition, ids, dy,
+                                    model_.vocabulary, options_.shape.length);
+    if (!places.empty() && !dposition_.empty())
+        backend_.embedding_backward(dposition_, {}, places, dy, 0, options_.shape.length);
     workspace_.release(mark);
 }
 

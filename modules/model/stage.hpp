@@ -29,6 +29,7 @@ struct StageOptions {
     int slots = 1;
     Recompute recompute = Recompute::none;
     const Neighbours* neighbours = nullptr;  // null: none; outlives the stage
+    bool restarts_positions = false;         // set_documents() gives the rows of learned positions
     float z_loss = 0;                        // the factor of log² Z, which is added to each token's loss
     Tensor loss_scale;                       // fp64 [1] on the device: factor on losses before the backward pass
     trace::Tracer* tracer = nullptr;         // times every block if the run's detail is "layer"
@@ -39,6 +40,9 @@ class Stage {
     Stage(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
           const StageOptions& options);
 
+    // Which documents the slot's next micro-batch has, until it is set again; at first, each sequence is one. The
+    // tensors are read by its passes. places int32 [N]: each token's learned position; empty: as in its sequence.
+    void set_documents(int slot, const kernels::Documents& documents, Tensor places);
     // ids int32 [N] on the first stage; elsewhere hidden_input(slot) must have been filled.
     void forward(int slot, Tensor ids);
     // Last stage, after forward: losses fp32 [N] of targets int32 [N] (negative: ignored), the same on all ranks of the
@@ -73,6 +77,8 @@ class Stage {
 
   private:
     struct Slot {
+        PassShape shape;                 // with the documents of this micro-batch
+        Tensor places;                   // int32 [N], learned positions; empty: as in the sequence
         Tensor input, gradient, normed;  // [n, d]; normed: input of the head
         Norm::Statistics final_statistics;
         std::vector<Block::Kept> kept;
@@ -86,6 +92,7 @@ class Stage {
     std::int64_t head_rows() const;  // rows of logits computed at a time
     Block::Saved& saved(Slot& slot, std::size_t block);
     const std::string& mixer_of(std::size_t block) const;
+    void embed(Slot& slot, Tensor ids);
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale);
 
     Backend& backend_;

@@ -29,16 +29,37 @@ struct Case {
     std::int64_t batch, stretch, heads, key_heads, width;  // stretch: tokens of a rank
     std::int64_t window = 0;
     float score_cap = 0;
+    bool documents = false;  // a few, of odd lengths
 
+    std::int64_t length() const { return stretch * ranks->size(); }
+    // Of each position of each sequence, where its document begins and ends.
+    std::vector<std::int32_t> places(bool starts) const {
+        std::vector<std::int32_t> list;
+        for (std::int64_t s = 0; s < batch; ++s) {
+            std::vector<std::int64_t> cuts = {0};
+            for (std::int64_t t = 1; t < length(); ++t)
+                if ((t * t + 3 * s) % 11 == 0 || t % 13 == s + 1) cuts.push_back(t);
+            cuts.push_back(length());
+            for (std::size_t n = 0; n + 1 < cuts.size(); ++n)
+                list.insert(list.end(), static_cast<std::size_t>(cuts[n + 1] - cuts[n]),
+                            static_cast<std::int32_t>(cuts[starts ? n : n + 1]));
+        }
+        return list;
+    }
     reference::AttentionShape reference() const {
         const auto u = [](std::int64_t size) { return static_cast<std::size_t>(size); };
         const std::size_t length = u(stretch) * u(ranks->size());
-        return {u(batch), length, length, u(heads), u(key_heads), u(width), 0, u(window), score_cap};
+        reference::AttentionShape shape{u(batch), length, length,    u(heads), u(key_heads),
+                                        u(width), 0,      u(window), score_cap};
+        if (documents)
+            for (const std::int32_t start : places(true)) shape.documents.push_back(u(start));
+        return shape;
     }
     std::int64_t rows() const { return batch * stretch; }
     std::string text(Type type) const {
-        return fmt::format("rank {} of {}: {} B {} L {} H {} G {} f {} window {}", ranks->rank(), ranks->size(),
-                           type_name(type), batch, stretch, heads, key_heads, width, window);
+        return fmt::format("rank {} of {}: {} B {} L {} H {} G {} f {} window {}{}", ranks->rank(), ranks->size(),
+                           type_name(type), batch, stretch, heads, key_heads, width, window,
+                           documents ? ", documents" : "");
     }
 };
 
@@ -59,7 +80,13 @@ const std::vector<Case> cases = {{1, 8, 2, 2, 4},
                                  {2, 1, 1, 1, 8, 2},
                                  {2, 4, 2, 1, 3, 11},
                                  {1, 6, 1, 1, 8, 1000},
-                                 {2, 6, 2, 2, 4, 0, 1.0f}};
+                                 {2, 6, 2, 2, 4, 0, 1.0f},
+                                 {2, 9, 4, 2, 16, 0, 0, true},
+                                 {3, 5, 3, 1, 5, 0, 0, true},
+                                 {1, 33, 2, 1, 64, 0, 0.5f, true},
+                                 {2, 8, 2, 2, 4, 6, 0, true},
+                                 {1, 1, 1, 1, 8, 0, 0, true},
+                                 {2, 20, 2, 1, 8, 25, 0, true}};
 
 class OnDevice {
   public:
@@ -150,7 +177,13 @@ struct Divided {
         const model::ContextChain chain(*ranks, nullptr, -1);
         const model::DividedAttention attention(chain, type,
                                                 {c.heads, c.key_heads, c.width, true, c.window, c.score_cap}, 0);
-        const model::PassShape shape{c.batch, c.stretch};
+        model::PassShape shape{c.batch, c.stretch};
+        const OnDevice starts(Type::int32, {c.batch, c.length()}), ends(Type::int32, {c.batch, c.length()});
+        if (c.documents) {
+            carrier->put(starts, c.places(true).data());
+            carrier->put(ends, c.places(false).data());
+            shape.documents = {starts, ends, ranks->rank() * c.stretch};
+        }
         // Each direction in the memory planned for it.
         const auto in_planned_memory = [&](model::Direction direction, auto&& pass) {
             Arena plan(carrier->device());

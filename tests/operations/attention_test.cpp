@@ -1,5 +1,6 @@
 #define BOOST_TEST_MODULE attention
 #include "reference/attention.hpp"
+#include "operations/documents.hpp"
 #include "operations/support.hpp"
 
 using namespace lockstep;
@@ -12,9 +13,10 @@ struct Case {
     std::int64_t query_position = key_length - query_length;  // the last queries of the keys' sequence
     std::int64_t window = 0;
     float score_cap = 0;
+    kernels::Documents documents = {};
 
     kernels::AttentionShape shape() const {
-        return {batch, query_length, key_length, heads, key_heads, width, query_position, window, score_cap};
+        return {batch, query_length, key_length, heads, key_heads, width, query_position, window, score_cap, documents};
     }
     reference::AttentionShape reference() const {
         const auto u = [](std::int64_t size) { return static_cast<std::size_t>(size); };
@@ -156,7 +158,67 @@ void check_backward(Type type, const Case& c) {
     }
 }
 
+// Keys from position `first_key` of packed sequences on, and queries from there by their query_position.
+struct DocumentCase {
+    Case c;
+    std::int64_t first_key;
+    std::vector<std::vector<std::int64_t>> lengths;
+};
+const std::vector<DocumentCase> with_documents = {
+    {{2, 65, 65, 4, 2, 64}, 0, {{1, 3, 12, 16, 33}, {64, 1}}},
+    {{1, 140, 140, 1, 1, 64}, 0, {{31, 33, 1, 1, 74}}},
+    {{1, 200, 200, 2, 1, 64, 0, 30}, 0, {{5, 60, 100, 35}}},
+    {{1, 131, 131, 2, 1, 96}, 0, {{32, 64, 35}}},
+    {{2, 133, 133, 1, 1, 128, 0, 0, 2.0f}, 0, {{133}, {7, 126}}},
+    {{1, 70, 70, 3, 1, 40}, 2, {{1, 4, 60, 10}}},
+    {{3, 66, 66, 1, 1, 24}, 3, {{70}, {3, 66, 1}, {2, 20, 20, 20, 8}}},
+    {{1, 40, 40, 2, 1, 112}, 0, {{8, 32}}},
+    {{1, 70, 70, 1, 1, 256}, 0, {{20, 17, 33}}},
+    {{2, 40, 40, 2, 1, 5}, 0, {{1, 1, 1, 1, 36}, {40}}},
+    {{1, 40, 40, 1, 1, 163}, 5, {{15, 10, 20}}},
+    // Stretches of queries behind the keys: some see none of them, or none does.
+    {{2, 33, 33, 4, 2, 64, 33}, 0, {{20, 30, 16}, {33, 33}}},
+    {{1, 65, 65, 2, 1, 64, 130}, 4, {{5, 100, 20, 100}}},
+    {{1, 130, 70, 2, 1, 64, 70}, 0, {{50, 50, 100}}},
+    {{1, 20, 40, 2, 1, 128, 60, 50}, 0, {{25, 45, 10}}},
+    {{1, 17, 33, 2, 2, 96, 50}, 1, {{30, 30, 30}}},
+    {{2, 16, 16, 1, 1, 8, 16}, 0, {{4, 28}, {16, 16}}},
+    {{1, 1, 90, 4, 2, 64, 89}, 0, {{60, 30}}},
+};
+
+void check_documents(Type type, const DocumentCase& with) {
+    Case c = with.c;
+    const PackedDocuments documents(with.lengths);
+    const std::int64_t first_query = with.first_key + c.query_position;
+    c.documents = documents.from(first_query);
+    reference::AttentionShape shape = c.reference();
+    shape.documents = documents.begins(first_query, c.query_length, with.first_key);
+    const std::string text = c.text(type) + " with documents";
+    const Inputs in = inputs_of(type, c);
+    const Forward forward(type, c, in);
+    const auto expected = reference::attention_forward(in.q, in.k, in.v, shape);
+    check_close(forward.y.values(), expected.y, type, c.terms(), text + " y");
+    // Of queries without keys, it is -∞.
+    const auto finite = [](Values values) {
+        for (double& value : values) value = value == -HUGE_VAL ? -1e3 : value;
+        return values;
+    };
+    check_close(finite(forward.sums.values()), finite(expected.log_sum_exp), Type::fp32, c.terms(), text + " sums");
+    const Backward run(type, c, in, forward);
+    const auto gradients = reference::attention_backward(in.dy, in.q, in.k, in.v, shape);
+    const std::size_t terms = c.terms() * static_cast<std::size_t>(c.heads);
+    check_close(run.dv.values(), gradients.dv, type, terms, text + " dv");
+    check_close(run.dq.values(), gradients.dq, type, terms, text + " dq");
+    check_close(run.dk.values(), gradients.dk, type, terms, text + " dk");
+}
+
 }  // namespace
+
+BOOST_AUTO_TEST_CASE(documents_do_not_see_each_other) {
+    for_each_type([](Type type) {
+        for (const DocumentCase& with : with_documents) check_documents(type, with);
+    });
+}
 
 BOOST_AUTO_TEST_CASE(forward_agrees_with_the_reference) {
     for_each_type([](Type type) {

@@ -1,7 +1,7 @@
 // The depthwise causal convolution.
 #define BOOST_TEST_MODULE convolution
 #include "reference/convolution.hpp"
-#include "operations/support.hpp"
+#include "operations/documents.hpp"
 
 using namespace lockstep;
 using namespace lockstep::operation_tests;
@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(forward_follows_the_reference) {
                                                   OnDevice(type, rows, x),
                                                   OnDevice(Type::fp32, {i64(s.width), 1, i64(s.taps)}, weight),
                                                   OnDevice(Type::fp32, {i64(s.width)}, bias),
-                                                  with_history ? history.tensor() : Tensor(), i64(s.length));
+                                                  with_history ? history.tensor() : Tensor(), i64(s.length), {});
                     Values actual = y.values();
                     actual.erase(actual.begin(), actual.begin() + start);
                     check_close(actual, reference::convolution_forward(x, weight, bias, before, s), type, s.taps,
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                     dx.poison();
                     backend().convolution_backward(dx.tensor().slice(start, i64(count)).reshaped(rows), dweight, dbias,
                                                    OnDevice(type, rows, dy), OnDevice(type, rows, x),
-                                                   OnDevice(Type::fp32, taps, weight), i64(s.length),
+                                                   OnDevice(Type::fp32, taps, weight), i64(s.length), {},
                                                    kernels::Accumulate::no);
                     Values actual = dx.values();
                     actual.erase(actual.begin(), actual.begin() + start);
@@ -103,8 +103,8 @@ BOOST_AUTO_TEST_CASE(rows_may_lie_apart_and_gradients_be_added) {
                 const Columns input(type, rows, width, 0, beside, x);
                 OnDevice y(type, {rows, width});
                 y.poison();
-                backend().convolution_forward(y, input, weights, OnDevice(Type::fp32, {width}, bias), {},
-                                              i64(s.length));
+                backend().convolution_forward(y, input, weights, OnDevice(Type::fp32, {width}, bias), {}, i64(s.length),
+                                              {});
                 check_close(y.values(), reference::convolution_forward(x, weight, bias, {}, s), type, s.taps,
                             text(type, s));
                 const auto expected = reference::convolution_backward(dy, x, weight, s);
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(rows_may_lie_apart_and_gradients_be_added) {
                 for (const bool adds : {false, true}) {
                     const Columns dx(type, rows, width, beside, 8, dx_before);
                     backend().convolution_backward(dx, dweight, dbias, OnDevice(type, {rows, width}, dy), input,
-                                                   weights, i64(s.length),
+                                                   weights, i64(s.length), {},
                                                    adds ? kernels::Accumulate::yes : kernels::Accumulate::no);
                     check_close(dx.values(), adds ? plus(dx_before, expected.dx) : expected.dx, type, s.taps,
                                 text(type, s) + (adds ? ", dx added" : ", dx"));
@@ -121,6 +121,49 @@ BOOST_AUTO_TEST_CASE(rows_may_lie_apart_and_gradients_be_added) {
                 }
                 check_close(dweight.values(), plus(expected.dweight, expected.dweight), Type::fp32,
                             2 * s.batch * s.length, text(type, s) + ", dweight");
+            }
+    });
+}
+
+// Documents of all lengths around the taps and the runs, cut anywhere, in sequences that begin with the third position
+// of theirs; what lies before that is the history.
+BOOST_AUTO_TEST_CASE(documents_do_not_see_each_other) {
+    for_each_type([](Type type) {
+        for (const std::size_t taps : {std::size_t{4}, std::size_t{2}, std::size_t{8}})
+            for (const std::size_t width : {std::size_t{16}, std::size_t{33}}) {
+                const PackedDocuments documents({{5, 1, 1, 2, 3, 20, 31, 12}, {3, 16, 32, 24}, {1, 2, 2, 62, 8}});
+                const std::int64_t first = 3, length = 70;
+                reference::ConvolutionShape s{3, 70, width, taps};
+                s.documents = documents.begins(first, length, first - i64(taps) + 1);
+                const std::size_t count = s.batch * s.length * s.width;
+                const Shape rows = {i64(s.batch * s.length), i64(width)}, of_weight = {i64(width), 1, i64(taps)};
+                const Values x = random_rounded(type, count, "x"), dy = random_rounded(type, count, "dy"),
+                             weight = random_rounded(Type::fp32, width * taps, "weight"),
+                             bias = random_rounded(Type::fp32, width, "bias"),
+                             before = random_rounded(type, s.batch * (taps - 1) * width, "history");
+                const OnDevice history(type, {i64(s.batch), i64(taps) - 1, i64(width)}, before), input(type, rows, x),
+                    weights(Type::fp32, of_weight, weight);
+                OnDevice y(type, rows);
+                y.poison();
+                backend().convolution_forward(y, input, weights, OnDevice(Type::fp32, {i64(width)}, bias), history,
+                                              length, documents.from(first));
+                check_close(y.values(), reference::convolution_forward(x, weight, bias, before, s), type, taps,
+                            text(type, s) + ", y");
+                const auto expected = reference::convolution_backward(dy, x, weight, s);
+                const Values dx_before = random_rounded(type, count, "dx");
+                for (const bool adds : {false, true}) {
+                    const OnDevice dx(type, rows, dx_before), dweight(Type::fp32, of_weight, Values(width * taps)),
+                        dbias(Type::fp32, {i64(width)}, Values(width));
+                    backend().convolution_backward(dx, dweight, dbias, OnDevice(type, rows, dy), input, weights, length,
+                                                   documents.from(first),
+                                                   adds ? kernels::Accumulate::yes : kernels::Accumulate::no);
+                    check_close(dx.values(), adds ? plus(dx_before, expected.dx) : expected.dx, type, taps,
+                                text(type, s) + ", dx");
+                    check_close(dweight.values(), expected.dweight, Type::fp32, s.batch * s.length,
+                                text(type, s) + ", dweight");
+                    check_close(dbias.values(), expected.dbias, Type::fp32, s.batch * s.length,
+                                text(type, s) + ", dbias");
+                }
             }
     });
 }

@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE delta
 #include "reference/delta.hpp"
 
+#include "operations/documents.hpp"
 #include "operations/support.hpp"
 
 using namespace lockstep;
@@ -270,12 +271,12 @@ BOOST_AUTO_TEST_CASE(gates_follow_the_reference) {
                     OnDevice log_decay(Type::fp32, {rows, heads}), strength(Type::fp32, {rows, heads});
                     log_decay.poison();
                     strength.poison();
-                    backend().delta_gates_forward(log_decay, strength, decay, strong, rate, bias);
+                    backend().delta_gates_forward(log_decay, strength, decay, strong, rate, bias, rows, {});
                     const ref::DeltaGated expected = ref::delta_gates_forward(gates);
                     check_close(log_decay.values(), expected.log_decay, Type::fp32, 1, "log_decay, " + what);
                     check_close(strength.values(), expected.strength, Type::fp32, 1, "strength, " + what);
                     backend().delta_gates_backward(ddecay, dstrong, drate, dbias, dlog_decay, dstrength, decay,
-                                                   strength, rate, bias);
+                                                   strength, rate, bias, rows, {});
                     const ref::DeltaGates gradients = ref::delta_gates_backward(gates, d);
                     // Terms of either sign, whose sum may be small.
                     const std::size_t terms = 4 * static_cast<std::size_t>(rows);
@@ -290,6 +291,66 @@ BOOST_AUTO_TEST_CASE(gates_follow_the_reference) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(documents_begin_by_forgetting) {
+    for_each_type([](Type type) {
+        const std::int64_t first = 3, length = 70, heads = 5, rows = 3 * length;
+        const PackedDocuments documents({{5, 1, 1, 2, 3, 20, 31, 12}, {3, 16, 32, 24}, {1, 2, 2, 62, 8}});
+        const auto count = static_cast<std::size_t>(rows * heads), width = static_cast<std::size_t>(heads);
+        const ref::DeltaGates gates = {
+            random_rounded(type, count, "decay", 3), random_rounded(type, count, "strength", 3),
+            random_rounded(Type::fp32, width, "rate"), random_rounded(Type::fp32, width, "bias")};
+        const Values dlog_decay = random_rounded(Type::fp32, count, "dlog_decay");
+        ref::DeltaGated expected = ref::delta_gates_forward(gates);
+        ref::DeltaGated d = {dlog_decay, random_rounded(Type::fp32, count, "dstrength")};
+        int starts = 0;
+        for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+            const std::int64_t position = first + static_cast<std::int64_t>(row) % length;
+            if (documents.begin(row / 70, position, 0) != static_cast<std::size_t>(position)) continue;
+            ++starts;
+            for (std::size_t h = 0; h < width; ++h) {
+                expected.log_decay[row * width + h] = static_cast<double>(kernels::forgetting_log_decay);
+                d.log_decay[row * width + h] = 0;
+            }
+        }
+        BOOST_TEST(starts == 13);
+        const Shape shape = {rows, heads};
+        const OnDevice decay(type, shape, gates.decay_logit), strong(type, shape, gates.strength_logit),
+            rate(Type::fp32, {heads}, gates.log_rate), bias(Type::fp32, {heads}, gates.decay_bias),
+            drate(Type::fp32, {heads}, Values(width)), dbias(Type::fp32, {heads}, Values(width));
+        OnDevice log_decay(Type::fp32, shape), strength(Type::fp32, shape), ddecay(type, shape), dstrong(type, shape);
+        for (OnDevice* out : {&log_decay, &strength, &ddecay, &dstrong}) out->poison();
+        backend().delta_gates_forward(log_decay, strength, decay, strong, rate, bias, length, documents.from(first));
+        check_close(log_decay.values(), expected.log_decay, Type::fp32, 1, "log_decay");
+        check_close(strength.values(), expected.strength, Type::fp32, 1, "strength");
+        backend().delta_gates_backward(ddecay, dstrong, drate, dbias, OnDevice(Type::fp32, shape, dlog_decay),
+                                       OnDevice(Type::fp32, shape, d.strength), decay, strength, rate, bias, length,
+                                       documents.from(first));
+        const ref::DeltaGates gradients = ref::delta_gates_backward(gates, d);
+        const std::size_t terms = 4 * static_cast<std::size_t>(rows);
+        check_close(ddecay.values(), gradients.decay_logit, type, 1, "ddecay_logit");
+        check_close(dstrong.values(), gradients.strength_logit, type, 1, "dstrength_logit");
+        check_close(drate.values(), gradients.log_rate, Type::fp32, terms, "dlog_rate");
+        check_close(dbias.values(), gradients.decay_bias, Type::fp32, terms, "ddecay_bias");
+    });
+}
+
+// Many documents in a chunk, and a document over several chunks, from and to given states.
+BOOST_AUTO_TEST_CASE(forgetting_keeps_documents_apart) {
+    for_each_type([](Type type) {
+        for (const Case& c : {Case{1, 200, 1, 1, 16, 16}, Case{2, 140, 2, 1, 5, 7}, Case{1, 130, 1, 1, 64, 64}}) {
+            DeltaProblem p = problem_of(c, type);
+            for (const std::size_t t : {std::size_t{3}, std::size_t{4}, std::size_t{17}, std::size_t{40},
+                                        std::size_t{63}, std::size_t{64}, std::size_t{129}})
+                for (std::size_t b = 0; b < p.batch; ++b)
+                    for (std::size_t h = 0; h < p.heads; ++h)
+                        p.log_decay[p.gate(b, t + b, h)] = static_cast<double>(kernels::forgetting_log_decay);
+            compare(p, type, false, {}, c.text(type) + " with documents");
+            p.initial = states_of(p, "initial", 0.3);
+            compare(p, type, true, states_of(p, "dfinal", 0.3), c.text(type) + " with documents");
+        }
+    });
+}
+
 // Small decays keep their relative accuracy, large ones do not overflow.
 BOOST_AUTO_TEST_CASE(gates_have_their_limits) {
     for_each_backend([] {
@@ -301,8 +362,9 @@ BOOST_AUTO_TEST_CASE(gates_have_their_limits) {
         OnDevice log_decay(Type::fp32, {1, heads}), strength(Type::fp32, {1, heads}), dlogit(Type::fp32, {1, heads}),
             dstrong(Type::fp32, {1, heads}), drate(Type::fp32, {heads}, Values(points.size())),
             dbias(Type::fp32, {heads}, Values(points.size()));
-        backend().delta_gates_forward(log_decay, strength, logits, logits, zeros, zeros);
-        backend().delta_gates_backward(dlogit, dstrong, drate, dbias, ones, ones, logits, strength, zeros, zeros);
+        backend().delta_gates_forward(log_decay, strength, logits, logits, zeros, zeros, 1, {});
+        backend().delta_gates_backward(dlogit, dstrong, drate, dbias, ones, ones, logits, strength, zeros, zeros, 1,
+                                       {});
         const auto near = [](double actual, double expected) {
             return std::abs(actual - expected) <= 1e-6 * std::abs(expected) + 1e-30;
         };
@@ -313,7 +375,7 @@ BOOST_AUTO_TEST_CASE(gates_have_their_limits) {
                 BOOST_TEST(near(dlogit.values()[i], -ref::sigmoid(points[i])));
                 BOOST_TEST(std::abs(dstrong.values()[i] - ref::sigmoid(points[i]) * ref::sigmoid(-points[i])) < 1e-7);
             }
-        backend().delta_gates_forward(log_decay, strength, nan, nan, zeros, zeros);
+        backend().delta_gates_forward(log_decay, strength, nan, nan, zeros, zeros, 1, {});
         BOOST_TEST((std::isnan(log_decay.values()[0]) && std::isnan(strength.values()[0])));
     });
 }
@@ -427,7 +489,7 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
             const OnDevice x(type, {257, 12}, logits), dlogit(type, {257, 12}), dgate(Type::fp32, {257, 12}, logits),
                 head(Type::fp32, {12}, Values(12, 0.5)), drate(Type::fp32, {12}, Values(12)),
                 dbias(Type::fp32, {12}, Values(12));
-            backend().delta_gates_backward(dlogit, x, drate, dbias, dgate, dgate, x, dgate, head, head);
+            backend().delta_gates_backward(dlogit, x, drate, dbias, dgate, dgate, x, dgate, head, head, 257, {});
             return std::vector<std::vector<char>>{dlogit.bytes(), drate.bytes(), dbias.bytes()};
         });
     });

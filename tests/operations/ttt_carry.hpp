@@ -61,12 +61,14 @@ inline TttModels ttt_models(const TttProblem& p, const std::string& purpose, dou
 inline TttScan scan_ttt(const TttProblem& p, Type type, const Values& dy_values, bool goes_on,
                         const TttModels& dfinal_values) {
     const double left_alone = 0.75;
-    const kernels::TttShape shape = ttt_shape(p);
+    const TttDocumentsOnDevice documents(p);
+    kernels::TttShape shape = ttt_shape(p);
+    shape.documents = documents.documents();
     const TttTensors in(type, p);
     TttProblem start = p;
     for (Values* x : {&start.token_scale, &start.norm_weight, &start.norm_bias}) x->assign(x->size(), 0);
     for (Values* x : {&start.weight1, &start.bias1, &start.weight2, &start.bias2})
-        x->assign(x->size(), p.initial.empty() ? 0 : left_alone);
+        x->assign(x->size(), p.initial.empty() || !p.joined() ? 0 : left_alone);
     TttTensors out(type, start);
     const TttModelsOnDevice initial(p, p.initial), dfinal(p, dfinal_values);
     TttModelsOnDevice final_state(p, goes_on ? reference::ttt::zero_models(p) : TttModels()), dinitial(p, p.initial);
@@ -95,7 +97,7 @@ inline TttScan scan_ttt(const TttProblem& p, Type type, const Values& dy_values,
     d.weight2 = p.mlp ? out.weight2.values() : Values();
     d.bias2 = p.mlp ? out.bias2.values() : Values();
     d.initial = dinitial.values(p.mlp);
-    if (!p.initial.empty())
+    if (!p.initial.empty() && p.joined())
         for (const Values* x : {&d.weight1, &d.bias1, &d.weight2, &d.bias2})
             BOOST_TEST(*x == Values(x->size(), left_alone), "gradients of a learned model that nothing starts from");
     return scan;
@@ -110,9 +112,21 @@ inline void check_scan(TttScan scan, const Values& y, const TttModels& final_sta
         check_relative(scan.final_state.weight2, final_state.weight2, allowed, "final weight2");
         check_relative(scan.final_state.bias2, final_state.bias2, allowed, "final bias2");
     }
-    static constexpr const char* names[] = {"dq",           "dk",           "dv",         "dstep_size",
-                                            "dtoken_scale", "dnorm_weight", "dnorm_bias", "dweight1",
-                                            "dbias1",       "dweight2",     "dbias2"};
+    static constexpr const char* names[] = {"dq",
+                                            "dk",
+                                            "dv",
+                                            "dstep_size",
+                                            "dtoken_scale",
+                                            "dnorm_weight",
+                                            "dnorm_bias",
+                                            "dweight1",
+                                            "dbias1",
+                                            "dweight2",
+                                            "dbias2",
+                                            "dinitial weight1",
+                                            "dinitial bias1",
+                                            "dinitial weight2",
+                                            "dinitial bias2"};
     const std::vector<Values*> gradients = reference::arrays_of(scan.gradients),
                                wanted = reference::arrays_of(expected);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -153,11 +167,8 @@ inline void compare_parts(const TttCase& c, const std::vector<std::size_t>& leng
     }
 }
 
-// All results of a scan from and to given states, for comparison bit by bit.
-inline std::vector<std::vector<char>> carried_bytes(const TttCase& c, Type type) {
-    TttProblem p = ttt_problem(c, type);
-    p.initial = ttt_models(p, "initial", 0.1);
-    TttScan scan = scan_ttt(p, type, random_rounded(type, p.q.size(), "dy"), true, ttt_models(p, "dfinal", 0.3));
+// All results of a scan, for comparison bit by bit.
+inline std::vector<std::vector<char>> bytes_of(TttScan scan) {
     std::vector<Values*> all = reference::arrays_of(scan.gradients);
     TttModels& last = scan.final_state;
     all.insert(all.end(), {&scan.y, &last.weight1, &last.bias1, &last.weight2, &last.bias2});
@@ -167,6 +178,11 @@ inline std::vector<std::vector<char>> carried_bytes(const TttCase& c, Type type)
         bytes.emplace_back(first, first + x->size() * sizeof(double));
     }
     return bytes;
+}
+inline std::vector<std::vector<char>> carried_bytes(const TttCase& c, Type type) {
+    TttProblem p = ttt_problem(c, type);
+    p.initial = ttt_models(p, "initial", 0.1);
+    return bytes_of(scan_ttt(p, type, random_rounded(type, p.q.size(), "dy"), true, ttt_models(p, "dfinal", 0.3)));
 }
 
 }  // namespace lockstep::operation_tests

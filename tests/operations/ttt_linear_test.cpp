@@ -1,5 +1,5 @@
 #define BOOST_TEST_MODULE ttt_linear
-#include "operations/ttt_carry.hpp"
+#include "operations/ttt_documents.hpp"
 
 using namespace lockstep;
 using namespace lockstep::operation_tests;
@@ -81,6 +81,34 @@ BOOST_AUTO_TEST_CASE(scans_over_parts_equal_the_scan_over_the_whole) {
     });
 }
 
+// Every kernel: by chunks, by columns and general ones.
+BOOST_AUTO_TEST_CASE(documents_are_scanned_on_their_own) {
+    for_each_type([](Type type) {
+        compare_odd_documents(false, 1, 64, 16, type);
+        compare_odd_documents(false, 2, 30, 5, type);
+        compare_odd_documents(false, 1, 61, 7, type);
+        compare_odd_documents(false, 1, 96, 4, type);
+        compare_odd_documents(false, 1, 8, 3, type);
+        compare_odd_documents(false, 2, 7, 19, type);
+        compare_documents({false, 2, 81, 1, 96, 16}, {16, 16, {{7, 18, 30}, {90}}}, type);
+        compare_documents({false, 1, 33, 1, 128, 16}, {16, 0, {{20, 21}}}, type);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(documents_of_whole_sequences_change_no_bit) {
+    for_each_type([](Type type) {
+        for (const std::size_t width : {64, 12}) compare_whole_documents({false, 2, 150, 2, width, 16}, type);
+        compare_whole_documents({false, 1, 61, 1, 7, 20}, type);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_packed_document_gives_what_it_gives_alone) {
+    for_each_type([](Type type) {
+        compare_packed({false, 1, 110, 2, 64, 16}, {70, 1, 39}, type);
+        compare_packed({false, 2, 70, 1, 12, 4}, {30, 3, 33, 4}, type);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
     for_each_type([](Type type) {
         const TttProblem p = ttt_problem({false, 2, 70, 2, 32, 16}, type);
@@ -91,6 +119,9 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
     const Values dy = random_rounded(Type::bf16, p.q.size(), "dy");
     for_each_order([&] { return run_ttt(p, Type::bf16, dy).bytes; });
     for_each_type([](Type type) { for_each_order([&] { return carried_bytes({false, 2, 32, 2, 12, 8}, type); }); });
+    for_each_type([](Type type) {
+        for_each_order([&] { return documents_bytes({false, 2, 41, 2, 12, 8}, {4, 8, {{3, 10, 37}, {4, 15}}}, type); });
+    });
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {

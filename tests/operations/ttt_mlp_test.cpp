@@ -1,5 +1,5 @@
 #define BOOST_TEST_MODULE ttt_mlp
-#include "operations/ttt_carry.hpp"
+#include "operations/ttt_documents.hpp"
 
 using namespace lockstep;
 using namespace lockstep::operation_tests;
@@ -58,6 +58,30 @@ BOOST_AUTO_TEST_CASE(scans_over_parts_equal_the_scan_over_the_whole) {
     });
 }
 
+// Tiles of both widths and general kernels.
+BOOST_AUTO_TEST_CASE(documents_are_scanned_on_their_own) {
+    for_each_type([](Type type) {
+        compare_odd_documents(true, 1, 64, 16, type);
+        compare_odd_documents(true, 2, 12, 5, type);
+        compare_odd_documents(true, 2, 7, 19, type);
+        compare_documents({true, 2, 81, 1, 96, 16}, {16, 16, {{7, 18, 30}, {90}}}, type);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(documents_of_whole_sequences_change_no_bit) {
+    for_each_type([](Type type) {
+        for (const std::size_t width : {64, 12}) compare_whole_documents({true, 1, 85, 1, width, 16}, type);
+        compare_whole_documents({true, 1, 61, 1, 7, 20}, type);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_packed_document_gives_what_it_gives_alone) {
+    for_each_type([](Type type) {
+        compare_packed({true, 1, 110, 2, 64, 16}, {70, 1, 39}, type);
+        compare_packed({true, 2, 70, 1, 12, 4}, {30, 3, 33, 4}, type);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
     for_each_type([](Type type) {
         const TttProblem p = ttt_problem({true, 2, 37, 2, 12, 16}, type);
@@ -70,6 +94,9 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
         for_each_order([&] { return run_ttt(p, Type::bf16, dy).bytes; });
     }
     for_each_type([](Type type) { for_each_order([&] { return carried_bytes({true, 2, 32, 2, 12, 8}, type); }); });
+    for_each_type([](Type type) {
+        for_each_order([&] { return documents_bytes({true, 2, 41, 2, 12, 8}, {4, 8, {{3, 10, 37}, {4, 15}}}, type); });
+    });
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {

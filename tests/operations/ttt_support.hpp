@@ -103,6 +103,28 @@ inline kernels::TttShape ttt_shape(const TttProblem& p) {
             static_cast<std::int64_t>(p.mini_batch)};
 }
 
+// The documents of a problem; one element each where there are none.
+class TttDocumentsOnDevice {
+  public:
+    explicit TttDocumentsOnDevice(const TttProblem& p)
+        : starts_(Type::int32, shape_of(p), p.joined() ? Values(1) : p.starts),
+          ends_(Type::int32, shape_of(p), p.joined() ? Values(1) : p.ends),
+          given_(!p.joined()),
+          first_position_(static_cast<std::int64_t>(p.first_position)) {}
+    kernels::Documents documents() const {
+        return given_ ? kernels::Documents{starts_, ends_, first_position_} : kernels::Documents{};
+    }
+
+  private:
+    static Shape shape_of(const TttProblem& p) {
+        if (p.joined()) return {1};
+        return {static_cast<std::int64_t>(p.batch), static_cast<std::int64_t>(p.positions)};
+    }
+    OnDevice starts_, ends_;
+    bool given_;
+    std::int64_t first_position_;
+};
+
 inline double relative_error(const Values& actual, const Values& expected) {
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "reference/values.hpp"
 
@@ -12,13 +13,16 @@ struct AttentionShape {
     std::size_t query_position = 0;  // of the first query, counted from the first key
     std::size_t window = 0;          // a query sees the last `window` keys up to its position; 0: all
     double score_cap = 0;            // 0: none
+    // [batch, query_length]: the first key of each query's document, which may be behind all keys; empty: 0.
+    std::vector<std::size_t> documents = {};
 
     double scale() const { return 1 / std::sqrt(static_cast<double>(width)); }
     // A query sees keys [first_seen, seen).
     std::size_t seen(std::size_t query) const { return std::min(key_length, query + query_position + 1); }
-    std::size_t first_seen(std::size_t query) const {
+    std::size_t first_seen(std::size_t b, std::size_t query) const {
         const std::size_t before = query + query_position + 1;
-        return window > 0 && before > window ? before - window : 0;
+        const std::size_t of_window = window > 0 && before > window ? before - window : 0;
+        return documents.empty() ? of_window : std::max(of_window, documents[b * query_length + query]);
     }
     double score(double product) const {
         const double score = scale() * product;
@@ -53,12 +57,12 @@ inline Attended attention_forward(const Values& q, const Values& k, const Values
             for (std::size_t i = 0; i < s.query_length; ++i) {
                 Values score(s.seen(i));
                 double highest = -HUGE_VAL, total = 0;
-                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j) {
+                for (std::size_t j = s.first_seen(b, i); j < s.seen(i); ++j) {
                     score[j] = s.score(head_dot(q, s.query(b, i, h), k, s.key(b, j, h), s.width));
                     highest = std::max(highest, score[j]);
                 }
-                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j) total += std::exp(score[j] - highest);
-                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j)
+                for (std::size_t j = s.first_seen(b, i); j < s.seen(i); ++j) total += std::exp(score[j] - highest);
+                for (std::size_t j = s.first_seen(b, i); j < s.seen(i); ++j)
                     for (std::size_t c = 0; c < s.width; ++c)
                         out.y[s.query(b, i, h) + c] += std::exp(score[j] - highest) / total * v[s.key(b, j, h) + c];
                 out.log_sum_exp[(b * s.heads + h) * s.query_length + i] = highest + std::log(total);
@@ -80,7 +84,7 @@ inline AttentionGradients attention_backward(const Values& dy, const Values& q, 
                 const std::size_t qi = s.query(b, i, h);
                 const double level = forward.log_sum_exp[(b * s.heads + h) * s.query_length + i];
                 const double along = head_dot(dy, qi, forward.y, qi, s.width);
-                for (std::size_t j = s.first_seen(i); j < s.seen(i); ++j) {
+                for (std::size_t j = s.first_seen(b, i); j < s.seen(i); ++j) {
                     const std::size_t kj = s.key(b, j, h);
                     const double score = s.score(head_dot(q, qi, k, kj, s.width)), p = std::exp(score - level);
                     const double ds = s.slope(score) * p * (head_dot(dy, qi, v, kj, s.width) - along);

@@ -32,6 +32,31 @@ inline void put_tokens(const TttProblem& p, Values& x, const Values& part, std::
             x[(sequence * p.length + first) * width + i] = part[sequence * count * width + i];
 }
 
+// Documents that share sequences, each but the last ending before the positions `cuts` (of each sequence, ascending).
+// The problem's tokens are at positions from `first` on, of `positions`.
+inline void set_documents(TttProblem& p, std::size_t first, std::size_t positions,
+                          const std::vector<std::vector<std::size_t>>& cuts) {
+    p.first_position = first;
+    p.positions = positions;
+    p.starts.clear();
+    p.ends.clear();
+    for (std::size_t sequence = 0; sequence < p.batch; ++sequence) {
+        std::size_t begin = 0;
+        std::vector<std::size_t> ends = cuts[sequence];
+        ends.push_back(positions);
+        for (const std::size_t end : ends) {
+            p.starts.insert(p.starts.end(), end - begin, static_cast<double>(begin));
+            p.ends.insert(p.ends.end(), end - begin, static_cast<double>(end));
+            begin = end;
+        }
+    }
+}
+// Whether a sequence's last document has tokens behind the problem's: only then is there a gradient of the final state.
+inline bool goes_on(const TttProblem& p, std::size_t sequence) {
+    const std::size_t behind = p.first_position + p.length;
+    return p.ends[sequence * p.positions + behind - 1] > static_cast<double>(behind);
+}
+
 // scan(part, dy, goes_on, dfinal) gives y, where `goes_on` the final state, and where dy is not empty the gradients;
 // dfinal may be empty. `lengths` add up to the sequences' length, all but the last multiples of the mini-batch.
 template <class Scan>

@@ -92,8 +92,12 @@ struct TttProblem {
     // q, k, v [B·L, H·f]; step_size [B·L, H]; token_scale [b]; the others as in kernels/backend.hpp.
     Values q, k, v, step_size, token_scale, weight1, bias1, weight2, bias2, norm_weight, norm_bias;
     TttModels initial;  // what sequences start from; empty: weight1 …
+    // Documents that share a sequence, as in kernels/backend.hpp: [B, positions]; empty: a sequence is one document.
+    Values starts, ends;
+    std::size_t positions = 0, first_position = 0;
 
     std::size_t hidden() const { return mlp ? 4 * width : width; }
+    bool joined() const { return starts.empty(); }
 };
 
 namespace ttt {
@@ -328,8 +332,25 @@ inline State carried(const TttProblem& p, const TttModels& models, std::size_t s
     }
     return s;
 }
-inline State initial(const TttProblem& p, std::size_t sequence, std::size_t head) {
-    return p.initial.empty() ? learned(p, head) : carried(p, p.initial, sequence, head);
+
+// Tokens of a sequence that are scanned on their own.
+struct Piece {
+    std::size_t begin, end;
+    bool carried;  // from p.initial
+};
+inline std::vector<Piece> pieces_of(const TttProblem& p, std::size_t sequence) {
+    if (p.joined()) return {{0, p.length, !p.initial.empty()}};
+    std::vector<Piece> pieces;
+    for (std::size_t t = 0; t < p.length; ++t) {
+        const std::size_t position = p.first_position + t;
+        const bool begins = p.starts[sequence * p.positions + position] == static_cast<double>(position);
+        if (t == 0 || begins) pieces.push_back({t, t, !begins && !p.initial.empty()});
+        pieces.back().end = t + 1;
+    }
+    return pieces;
+}
+inline State initial(const TttProblem& p, const Piece& piece, std::size_t sequence, std::size_t head) {
+    return piece.carried ? carried(p, p.initial, sequence, head) : learned(p, head);
 }
 inline TttModels zero_models(const TttProblem& p) {
     const std::size_t pairs = p.batch * p.heads, matrix = pairs * p.width * p.hidden();
@@ -346,13 +367,13 @@ inline State zeros_like(const State& s) {
     return {0.0 * s.weight1, 0.0 * s.bias1, 0.0 * s.weight2, 0.0 * s.bias2};
 }
 
-// Runs one head of one sequence from `state`, which becomes the one behind its last token; y receives its rows.
-inline std::vector<MiniBatch> scan(const TttProblem& p, std::size_t sequence, std::size_t head, State& state,
-                                   std::vector<double>& y) {
+// Runs one head of a piece from `state`, which becomes the one behind its last token; y receives its rows.
+inline std::vector<MiniBatch> scan(const TttProblem& p, const Piece& piece, std::size_t sequence, std::size_t head,
+                                   State& state, std::vector<double>& y) {
     const Matrix gamma = part_of(p.norm_weight, head, 1, p.width), beta = part_of(p.norm_bias, head, 1, p.width);
     std::vector<MiniBatch> parts;
-    for (std::size_t start = 0; start < p.length; start += p.mini_batch) {
-        const std::size_t count = std::min(p.mini_batch, p.length - start);
+    for (std::size_t start = piece.begin; start < piece.end; start += p.mini_batch) {
+        const std::size_t count = std::min(p.mini_batch, piece.end - start);
         MiniBatch c;
         c.q = rows_of(p, p.q, sequence, head, start, count);
         c.k = rows_of(p, p.k, sequence, head, start, count);
@@ -368,12 +389,12 @@ inline std::vector<MiniBatch> scan(const TttProblem& p, std::size_t sequence, st
 
 }  // namespace ttt
 
-// Every array of a problem; without `initial` those of the learned model, with it those of `initial`.
+// Every array of a problem; without `initial` those of the learned model, with it those of `initial`, with documents
+// those of both.
 inline std::vector<Values*> arrays_of(TttProblem& p) {
     std::vector<Values*> all = {&p.q, &p.k, &p.v, &p.step_size, &p.token_scale, &p.norm_weight, &p.norm_bias};
-    if (p.initial.empty())
-        all.insert(all.end(), {&p.weight1, &p.bias1, &p.weight2, &p.bias2});
-    else
+    if (p.initial.empty() || !p.joined()) all.insert(all.end(), {&p.weight1, &p.bias1, &p.weight2, &p.bias2});
+    if (!p.initial.empty())
         all.insert(all.end(), {&p.initial.weight1, &p.initial.bias1, &p.initial.weight2, &p.initial.bias2});
     return all;
 }
@@ -384,50 +405,55 @@ inline std::vector<double> ttt_forward(const TttProblem& p, TttModels* final_sta
     TttModels last = ttt::zero_models(p);
     for (std::size_t sequence = 0; sequence < p.batch; ++sequence)
         for (std::size_t head = 0; head < p.heads; ++head) {
-            ttt::State state = ttt::initial(p, sequence, head);
-            ttt::scan(p, sequence, head, state, y);
+            ttt::State state;
+            for (const ttt::Piece& piece : ttt::pieces_of(p, sequence)) {
+                state = ttt::initial(p, piece, sequence, head);
+                ttt::scan(p, piece, sequence, head, state, y);
+            }
             ttt::add_models(last, state, sequence * p.heads + head);
         }
     if (final_state) *final_state = last;
     return y;
 }
 
-// The gradients of Σ y⊙dy + Σ final⊙dfinal, in the places of the inputs. With `initial` those of the learned model are
-// 0.
+// The gradients of Σ y⊙dy + Σ final⊙dfinal, in the places of the inputs. With `initial` and without documents those of
+// the learned model are 0.
 inline TttProblem ttt_backward(const TttProblem& p, const std::vector<double>& dy, const TttModels& dfinal = {}) {
     TttProblem d = p;
     for (Values* x : {&d.weight1, &d.bias1, &d.weight2, &d.bias2}) x->assign(x->size(), 0.0);
     for (Values* x : arrays_of(d)) x->assign(x->size(), 0.0);
     std::vector<double> y(p.q.size());
     for (std::size_t sequence = 0; sequence < p.batch; ++sequence)
-        for (std::size_t head = 0; head < p.heads; ++head) {
-            ttt::State state = ttt::initial(p, sequence, head);
-            const std::vector<ttt::MiniBatch> parts = ttt::scan(p, sequence, head, state, y);
-            ttt::State carry = dfinal.empty() ? ttt::zeros_like(state) : ttt::carried(p, dfinal, sequence, head);
-            const ttt::Matrix gamma = ttt::part_of(p.norm_weight, head, 1, p.width);
-            for (std::size_t n = parts.size(); n-- > 0;) {
-                const std::size_t start = n * p.mini_batch, count = parts[n].q.rows;
-                const ttt::Gradients g =
-                    ttt::backward(parts[n], carry, ttt::rows_of(p, dy, sequence, head, start, count), gamma, p.mlp);
-                ttt::put_rows(p, d.q, g.q, sequence, head, start);
-                ttt::put_rows(p, d.k, g.k, sequence, head, start);
-                ttt::put_rows(p, d.v, g.v, sequence, head, start);
-                for (std::size_t t = 0; t < count; ++t) {
-                    d.step_size[(sequence * p.length + start + t) * p.heads + head] = g.lambda(0, t);
-                    d.token_scale[t] += g.tau(0, t);
+        for (std::size_t head = 0; head < p.heads; ++head)
+            for (const ttt::Piece& piece : ttt::pieces_of(p, sequence)) {
+                ttt::State state = ttt::initial(p, piece, sequence, head);
+                const std::vector<ttt::MiniBatch> parts = ttt::scan(p, piece, sequence, head, state, y);
+                ttt::State carry = dfinal.empty() || piece.end < p.length ? ttt::zeros_like(state)
+                                                                          : ttt::carried(p, dfinal, sequence, head);
+                const ttt::Matrix gamma = ttt::part_of(p.norm_weight, head, 1, p.width);
+                for (std::size_t n = parts.size(); n-- > 0;) {
+                    const std::size_t start = piece.begin + n * p.mini_batch, count = parts[n].q.rows;
+                    const ttt::Gradients g =
+                        ttt::backward(parts[n], carry, ttt::rows_of(p, dy, sequence, head, start, count), gamma, p.mlp);
+                    ttt::put_rows(p, d.q, g.q, sequence, head, start);
+                    ttt::put_rows(p, d.k, g.k, sequence, head, start);
+                    ttt::put_rows(p, d.v, g.v, sequence, head, start);
+                    for (std::size_t t = 0; t < count; ++t) {
+                        d.step_size[(sequence * p.length + start + t) * p.heads + head] = g.lambda(0, t);
+                        d.token_scale[t] += g.tau(0, t);
+                    }
+                    ttt::add_part(d.norm_weight, g.gamma, head);
+                    ttt::add_part(d.norm_bias, g.beta, head);
                 }
-                ttt::add_part(d.norm_weight, g.gamma, head);
-                ttt::add_part(d.norm_bias, g.beta, head);
+                if (piece.carried) {
+                    ttt::add_models(d.initial, carry, sequence * p.heads + head);
+                    continue;
+                }
+                ttt::add_part(d.weight1, carry.weight1, head);
+                ttt::add_part(d.bias1, carry.bias1, head);
+                ttt::add_part(d.weight2, carry.weight2, head);
+                ttt::add_part(d.bias2, carry.bias2, head);
             }
-            if (!p.initial.empty()) {
-                ttt::add_models(d.initial, carry, sequence * p.heads + head);
-                continue;
-            }
-            ttt::add_part(d.weight1, carry.weight1, head);
-            ttt::add_part(d.bias1, carry.bias1, head);
-            ttt::add_part(d.weight2, carry.weight2, head);
-            ttt::add_part(d.bias2, carry.bias2, head);
-        }
     return d;
 }
 

@@ -32,6 +32,10 @@ template <class T>
 AttentionHead<T> head_at(const AttentionShape& s, std::int64_t sequence, std::int64_t head, const Tensor& q,
                          const Tensor& k, const Tensor& v, const Tensor& y) {
     const std::int64_t key_head = head / (s.heads / s.key_heads);
+    const Documents& documents = s.documents;
+    const std::int32_t* starts = nullptr;
+    if (!documents.joined())
+        starts = documents.starts.as<std::int32_t>() + sequence * documents.starts.size(1) + documents.first_position;
     return {head_in<T>(q, s.query_length, s, sequence, head),
             head_in<T>(k, s.key_length, s, sequence, key_head),
             head_in<T>(v, s.key_length, s, sequence, key_head),
@@ -44,6 +48,8 @@ AttentionHead<T> head_at(const AttentionShape& s, std::int64_t sequence, std::in
             s.head_width,
             s.query_position,
             s.window,
+            starts,
+            documents.first_position - s.query_position,
             1.0f / std::sqrt(static_cast<float>(s.head_width)),
             s.score_cap};
 }

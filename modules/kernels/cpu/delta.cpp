@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/document_bounds.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
@@ -89,9 +90,13 @@ std::int64_t backward_floats(const Delta<T>& delta, const DeltaGeometry& g, std:
     return 2 * members * g.state_count() + delta.backward_scratch(g);
 }
 
-// -exp(log_rate), then partial sums of its gradient and of the bias's.
+// -exp(log_rate), zeros, then partial sums of the gradients of log_rate and of the bias.
 std::int64_t gate_floats(std::int64_t rows, std::int64_t heads) {
-    return heads + row_sums_scratch_floats(rows, 2 * heads);
+    return 2 * heads + row_sums_scratch_floats(rows, 2 * heads);
+}
+
+bool begins_document(const DocumentBounds& bounds, std::int64_t row, std::int64_t length) {
+    return bounds.begin(row / length, row % length) == row % length;
 }
 
 void fill_rates(float* rates, const Tensor& log_rate) {
@@ -101,8 +106,11 @@ void fill_rates(float* rates, const Tensor& log_rate) {
 }  // namespace
 
 void CpuBackend::delta_gates_forward(Tensor log_decay, Tensor strength, Tensor decay_logit, Tensor strength_logit,
-                                     Tensor log_rate, Tensor decay_bias) {
+                                     Tensor log_rate, Tensor decay_bias, std::int64_t length,
+                                     const Documents& documents) {
     const std::int64_t heads = log_rate.count(), rows = log_decay.count() / heads;
+    LOCKSTEP_ASSERT(length > 0 && rows % length == 0 && documents.cover(rows / length, length));
+    const DocumentBounds bounds(documents);
     LOCKSTEP_ASSERT(decay_bias.count() == heads && decay_logit.size(-1) == heads && strength_logit.size(-1) == heads);
     LOCKSTEP_ASSERT(log_decay.count() == rows * heads && strength.count() == log_decay.count() &&
                     decay_logit.count() == log_decay.count() && strength_logit.count() == log_decay.count() &&
@@ -115,22 +123,29 @@ void CpuBackend::delta_gates_forward(Tensor log_decay, Tensor strength, Tensor d
         const auto forward = vector_.of<T>().delta->gates_forward;
         const T *decay = decay_logit.strided_as<T>(), *strong = strength_logit.strided_as<T>();
         parallel_for(rows, row_grain(4 * heads), [&](std::int64_t first, std::int64_t last, int) {
-            for (std::int64_t r = first; r < last; ++r)
+            for (std::int64_t r = first; r < last; ++r) {
                 forward(decays + r * heads, strengths + r * heads, decay + r * decay_logit.stride(),
                         strong + r * strength_logit.stride(), rates, bias, heads);
+                if (begins_document(bounds, r, length)) std::fill_n(decays + r * heads, heads, forgetting_log_decay);
+            }
         });
     });
 }
 
 void CpuBackend::delta_gates_backward(Tensor ddecay_logit, Tensor dstrength_logit, Tensor dlog_rate, Tensor ddecay_bias,
                                       Tensor dlog_decay, Tensor dstrength, Tensor decay_logit, Tensor strength,
-                                      Tensor log_rate, Tensor decay_bias) {
+                                      Tensor log_rate, Tensor decay_bias, std::int64_t length,
+                                      const Documents& documents) {
     const std::int64_t heads = log_rate.count(), rows = strength.count() / heads;
+    LOCKSTEP_ASSERT(length > 0 && rows % length == 0 && documents.cover(rows / length, length));
+    const DocumentBounds bounds(documents);
     for (const Tensor& tensor : {dlog_rate, ddecay_bias, decay_bias}) LOCKSTEP_ASSERT(tensor.count() == heads);
     for (const Tensor& tensor : {ddecay_logit, dstrength_logit, decay_logit})
         LOCKSTEP_ASSERT(tensor.size(-1) == heads && tensor.rows() == rows && tensor.type() == decay_logit.type());
     for (const Tensor& tensor : {strength, dlog_decay, dstrength}) LOCKSTEP_ASSERT(tensor.count() == rows * heads);
-    float *const rates = scratch_->shared(gate_floats(rows, heads)), *const partials = rates + heads;
+    float *const rates = scratch_->shared(gate_floats(rows, heads)), *const no_gradient = rates + heads,
+                 *const partials = no_gradient + heads;
+    std::fill_n(no_gradient, heads, 0.0f);  // of the decay that a document's first token has not got
     fill_rates(rates, log_rate);
     const float *ddecays = dlog_decay.fp32(), *dstrengths = dstrength.fp32(), *strengths = strength.fp32();
     const float* bias = decay_bias.fp32();
@@ -142,8 +157,10 @@ void CpuBackend::delta_gates_backward(Tensor ddecay_logit, Tensor dstrength_logi
                       [&](std::int64_t first, std::int64_t last, float* partial) {
                           for (std::int64_t r = first; r < last; ++r)
                               backward(ddecay + r * ddecay_logit.stride(), dstrong + r * dstrength_logit.stride(),
-                                       partial, partial + heads, ddecays + r * heads, dstrengths + r * heads,
-                                       decay + r * decay_logit.stride(), strengths + r * heads, rates, bias, heads);
+                                       partial, partial + heads,
+                                       begins_document(bounds, r, length) ? no_gradient : ddecays + r * heads,
+                                       dstrengths + r * heads, decay + r * decay_logit.stride(), strengths + r * heads,
+                                       rates, bias, heads);
                       });
     });
 }

@@ -8,6 +8,7 @@
 
 #include "device/parallel.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/document_bounds.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
@@ -42,6 +43,11 @@ std::int64_t saved_states(const TttGeometry& g) {
     const std::int64_t mini_batches = (g.length + g.mini_batch - 1) / g.mini_batch;
     return (mini_batches - 1) / ttt_group;
 }
+// Of a pair's saved states, how many lie before those of the piece that begins at this token: two of a sequence are
+// never closer than ttt_group mini-batches, so that the token of a state gives it a place of its own.
+std::int64_t saved_before(const TttGeometry& g, std::int64_t begin) {
+    return begin / (ttt_group * g.mini_batch);
+}
 
 // The tensors of consecutive inner models: one per head, or one per sequence and head.
 TttCarry models_of(const TttInner& inner) {
@@ -67,10 +73,38 @@ template <class T>
 TttRows<T> row_of(const Tensor& matrix, std::int64_t row, std::int64_t column) {
     return {matrix.strided_as<T>() + row * matrix.stride() + column, matrix.stride()};
 }
-template <class T>
-TttRows<T> head_in(const Tensor& matrix, const TttGeometry& g, std::int64_t sequence, std::int64_t head) {
-    return row_of<T>(matrix, sequence * g.length, head * g.width);
-}
+
+// The tokens of one document in a sequence, or its only piece: a scan of its own.
+struct Piece {
+    std::int64_t begin, end;  // of the sequence's tokens
+    bool carried;             // whether it starts from `initial`
+};
+
+class Pieces {
+  public:
+    Pieces(const TttShape& shape, bool initial) : bounds_(shape.documents), length_(shape.length), given_(initial) {
+        LOCKSTEP_ASSERT(shape.documents.cover(shape.batch, shape.length));
+    }
+    Piece from(std::int64_t sequence, std::int64_t begin) const {
+        if (joined()) return {0, length_, given_};
+        return {begin, std::min(bounds_.end(sequence, begin), length_), carried(sequence, begin)};
+    }
+    Piece before(std::int64_t sequence, std::int64_t end) const {
+        if (joined()) return {0, length_, given_};
+        const std::int64_t begin = std::max<std::int64_t>(bounds_.begin(sequence, end - 1), 0);
+        return {begin, end, carried(sequence, begin)};
+    }
+    bool joined() const { return bounds_.joined(); }
+
+  private:
+    bool carried(std::int64_t sequence, std::int64_t begin) const {
+        return given_ && begin == 0 && bounds_.begin(sequence, 0) < 0;
+    }
+
+    DocumentBounds bounds_;
+    std::int64_t length_;
+    bool given_;
+};
 
 void check_one_type(std::initializer_list<Tensor> tensors) {
     for (const Tensor& tensor : tensors) LOCKSTEP_ASSERT(tensor.type() == tensors.begin()->type());
@@ -106,6 +140,10 @@ void store_state(const TttGeometry& g, const TttCarry& models, std::int64_t mode
     for_each_row(g, models, model, state, [](float* tensor, const float* row, std::int64_t width, std::int64_t) {
         std::memcpy(tensor, row, static_cast<std::size_t>(width) * sizeof(float));
     });
+}
+
+void add_to(float* to, const float* from, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
 // Floats of the gradients of one sequence's inner model.
@@ -186,7 +224,9 @@ std::int64_t ttt_scratch_floats(const TttShape& shape, Type type, int threads) {
     const TttGeometry g = geometry_of(shape);
     const auto of_thread = [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_functions().of<T>().ttt;
-        return whole_blocks(g.state_count) + std::max(ttt.forward_scratch(g), ttt.backward_scratch(g));
+        // Backward's gradients of one document are there only if several share a sequence.
+        return whole_blocks(g.state_count) +
+               std::max(ttt.forward_scratch(g), ttt.backward_scratch(g) + gradient_part(g));
     };
     return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{})) +
            sequences_of_wave(shape, threads) * g.heads * gradient_part(g);
@@ -205,10 +245,10 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
     if (!initial.empty()) check_models(initial, g, shape.batch * g.heads);
     if (!final_state.empty()) {
         check_models(final_state, g, shape.batch * g.heads);
-        LOCKSTEP_ASSERT(g.length % g.mini_batch == 0);
+        LOCKSTEP_ASSERT(!shape.documents.joined() || g.length % g.mini_batch == 0);
     }
     if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= cpu::ttt_saved_count(shape));
-    const TttCarry start = initial.empty() ? models_of(inner) : initial;
+    const Pieces pieces(shape, !initial.empty());
     with_element(q, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
         scratch_->reserve(whole_blocks(g.state_count) + ttt.forward_scratch(g));
@@ -216,21 +256,31 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
             float* state = scratch_->of(thread);
             for (std::int64_t pair = begin; pair < end; ++pair) {
                 const std::int64_t sequence = pair / g.heads, head = pair % g.heads;
-                load_state(g, state, start, initial.empty() ? head : pair);
-                TttForward<T> task{};
-                task.q = head_in<T>(q, g, sequence, head);
-                task.k = head_in<T>(k, g, sequence, head);
-                task.v = head_in<T>(v, g, sequence, head);
-                task.y = head_in<T>(y, g, sequence, head);
-                task.step_size = step_size.fp32() + sequence * g.length * g.heads + head;
-                task.token_scale = token_scale.fp32();
-                task.norm_weight = inner.norm_weight.fp32() + head * g.width;
-                task.norm_bias = inner.norm_bias.fp32() + head * g.width;
-                task.state = state;
-                task.checkpoints = saved.empty() ? nullptr : saved.fp32() + pair * saved_states(g) * g.state_count;
-                task.last_update = !final_state.empty();
-                ttt.forward(g, task, state + whole_blocks(g.state_count));
-                if (!final_state.empty()) store_state(g, final_state, pair, state);
+                for (std::int64_t token = 0; token < g.length;) {
+                    const Piece piece = pieces.from(sequence, token);
+                    const std::int64_t row = sequence * g.length + token;
+                    const bool last = piece.end == g.length;
+                    TttGeometry part = g;
+                    part.length = piece.end - token;
+                    load_state(g, state, piece.carried ? initial : models_of(inner), piece.carried ? pair : head);
+                    TttForward<T> task{};
+                    task.q = row_of<T>(q, row, head * g.width);
+                    task.k = row_of<T>(k, row, head * g.width);
+                    task.v = row_of<T>(v, row, head * g.width);
+                    task.y = row_of<T>(y, row, head * g.width);
+                    task.step_size = step_size.fp32() + row * g.heads + head;
+                    task.token_scale = token_scale.fp32();
+                    task.norm_weight = inner.norm_weight.fp32() + head * g.width;
+                    task.norm_bias = inner.norm_bias.fp32() + head * g.width;
+                    task.state = state;
+                    if (!saved.empty())
+                        task.checkpoints =
+                            saved.fp32() + (pair * saved_states(g) + saved_before(g, token)) * g.state_count;
+                    task.last_update = last && !final_state.empty();
+                    ttt.forward(part, task, state + whole_blocks(g.state_count));
+                    if (task.last_update) store_state(g, final_state, pair, state);
+                    token = piece.end;
+                }
             }
         });
     });
@@ -250,78 +300,96 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
     check_inner(inner, g);
     check_norm(dinner, g);
     LOCKSTEP_ASSERT(dinitial.empty() == initial.empty());
-    if (initial.empty()) {
-        check_models(models_of(dinner), g, g.heads);
-    } else {
+    const Pieces pieces(shape, !initial.empty());
+    const bool learns = initial.empty() || !pieces.joined();  // whether pieces start from the learned model
+    if (learns) check_models(models_of(dinner), g, g.heads);
+    if (!initial.empty()) {
         check_models(initial, g, shape.batch * g.heads);
         check_models(dinitial, g, shape.batch * g.heads);
     }
     if (!dfinal.empty()) {
         check_models(dfinal, g, shape.batch * g.heads);
-        LOCKSTEP_ASSERT(g.length % g.mini_batch == 0);
+        LOCKSTEP_ASSERT(!pieces.joined() || g.length % g.mini_batch == 0);
     }
-    const TttCarry start = initial.empty() ? models_of(inner) : initial;
     with_element(q, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
-        const std::int64_t state_room = whole_blocks(g.state_count);
-        scratch_->reserve(state_room + ttt.backward_scratch(g));
+        const std::int64_t state_room = whole_blocks(g.state_count), part_count = gradient_part(g);
+        const std::int64_t piece_room = pieces.joined() ? 0 : part_count;
+        scratch_->reserve(state_room + piece_room + ttt.backward_scratch(g));
 
-        const std::int64_t part_count = gradient_part(g), wave = sequences_of_wave(shape, threads());
+        const std::int64_t wave = sequences_of_wave(shape, threads());
         float* const parts = scratch_->shared(wave * g.heads * part_count);
         for (std::int64_t first_sequence = 0; first_sequence < shape.batch; first_sequence += wave) {
             const std::int64_t sequences = std::min(wave, shape.batch - first_sequence);
             parallel_for(sequences * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-                float* state = scratch_->of(thread);
+                float* const state = scratch_->of(thread);
                 for (std::int64_t pair = begin; pair < end; ++pair) {
                     const std::int64_t sequence = first_sequence + pair / g.heads, head = pair % g.heads;
-                    const std::int64_t step_at = sequence * g.length * g.heads + head;
                     const std::int64_t carried = sequence * g.heads + head;
-                    load_state(g, state, start, initial.empty() ? head : carried);
-                    TttBackward<T> task{};
-                    task.dy = head_in<T>(dy, g, sequence, head);
-                    task.q = head_in<T>(q, g, sequence, head);
-                    task.k = head_in<T>(k, g, sequence, head);
-                    task.v = head_in<T>(v, g, sequence, head);
-                    task.step_size = step_size.fp32() + step_at;
-                    task.token_scale = token_scale.fp32();
-                    task.norm_weight = inner.norm_weight.fp32() + head * g.width;
-                    task.norm_bias = inner.norm_bias.fp32() + head * g.width;
-                    task.state = state;
-                    task.checkpoints = saved.fp32() + carried * saved_states(g) * g.state_count;
-                    task.dq = head_in<T>(dq, g, sequence, head);
-                    task.dk = head_in<T>(dk, g, sequence, head);
-                    task.dv = head_in<T>(dv, g, sequence, head);
-                    task.dstep_size = dstep_size.fp32() + step_at;
-                    task.dstate = parts + pair * part_count;
-                    task.dnorm_weight = task.dstate + state_room;
-                    task.dnorm_bias = task.dnorm_weight + g.padded_width;
-                    task.dtoken_scale = task.dnorm_bias + g.padded_width;
-                    if (dfinal.empty())
-                        std::fill(task.dstate, task.dstate + g.state_count, 0.0f);
-                    else
-                        load_state(g, task.dstate, dfinal, carried);
-                    ttt.backward(g, task, state + state_room);
-                    if (!dinitial.empty()) store_state(g, dinitial, carried, task.dstate);
+                    float* const sum = parts + pair * part_count;
+                    // The gradients of a piece; a sequence of several adds them up, but for that of `initial`.
+                    float* const part = pieces.joined() ? sum : state + state_room;
+                    if (!pieces.joined()) {
+                        std::fill(sum, sum + part_count, 0.0f);
+                        std::fill(part, part + part_count, 0.0f);
+                        if (!dinitial.empty()) store_state(g, dinitial, carried, part);
+                    }
+                    for (std::int64_t token = g.length; token > 0;) {
+                        const Piece piece = pieces.before(sequence, token);
+                        const std::int64_t row = sequence * g.length + piece.begin, column = head * g.width;
+                        TttGeometry of_piece = g;
+                        of_piece.length = token - piece.begin;
+                        load_state(g, state, piece.carried ? initial : models_of(inner),
+                                   piece.carried ? carried : head);
+                        TttBackward<T> task{};
+                        task.dy = row_of<T>(dy, row, column);
+                        task.q = row_of<T>(q, row, column);
+                        task.k = row_of<T>(k, row, column);
+                        task.v = row_of<T>(v, row, column);
+                        task.step_size = step_size.fp32() + row * g.heads + head;
+                        task.token_scale = token_scale.fp32();
+                        task.norm_weight = inner.norm_weight.fp32() + column;
+                        task.norm_bias = inner.norm_bias.fp32() + column;
+                        task.state = state;
+                        task.checkpoints =
+                            saved.fp32() + (carried * saved_states(g) + saved_before(g, piece.begin)) * g.state_count;
+                        task.dq = row_of<T>(dq, row, column);
+                        task.dk = row_of<T>(dk, row, column);
+                        task.dv = row_of<T>(dv, row, column);
+                        task.dstep_size = dstep_size.fp32() + row * g.heads + head;
+                        task.dstate = part;
+                        task.dnorm_weight = task.dstate + state_room;
+                        task.dnorm_bias = task.dnorm_weight + g.padded_width;
+                        task.dtoken_scale = task.dnorm_bias + g.padded_width;
+                        if (token < g.length || dfinal.empty())
+                            std::fill(task.dstate, task.dstate + g.state_count, 0.0f);
+                        else
+                            load_state(g, task.dstate, dfinal, carried);
+                        ttt.backward(of_piece, task, state + state_room + piece_room);
+                        if (piece.carried) store_state(g, dinitial, carried, task.dstate);
+                        if (!pieces.joined()) {
+                            if (!piece.carried) add_to(sum, part, g.state_count);
+                            add_to(sum + state_room, part + state_room, part_count - state_room);
+                        }
+                        token = piece.begin;
+                    }
                 }
             });
-            const auto add = [](float* to, const float* from, std::int64_t count) {
-                for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
-            };
             parallel_for(g.heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
                 for (std::int64_t head = begin; head < end; ++head)
                     for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
                         float* part = parts + (sequence * g.heads + head) * part_count;
-                        if (dinitial.empty())
+                        if (learns)
                             for_each_row(g, models_of(dinner), head, part,
                                          [&](float* tensor, const float* row, std::int64_t width, std::int64_t) {
-                                             add(tensor, row, width);
+                                             add_to(tensor, row, width);
                                          });
-                        add(dinner.norm_weight.fp32() + head * g.width, part + state_room, g.width);
-                        add(dinner.norm_bias.fp32() + head * g.width, part + state_room + g.padded_width, g.width);
+                        add_to(dinner.norm_weight.fp32() + head * g.width, part + state_room, g.width);
+                        add_to(dinner.norm_bias.fp32() + head * g.width, part + state_room + g.padded_width, g.width);
                     }
             });
             for (std::int64_t pair = 0; pair < sequences * g.heads; ++pair)
-                add(dtoken_scale.fp32(), parts + pair * part_count + state_room + 2 * g.padded_width, g.mini_batch);
+                add_to(dtoken_scale.fp32(), parts + pair * part_count + state_room + 2 * g.padded_width, g.mini_batch);
         }
     });
 }

@@ -11,6 +11,7 @@
 #include "kernels/attention_limits.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/documents.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/tile.hpp"
 
@@ -33,15 +34,14 @@ struct RowStrides {
     int q, k, v, dq, dk, dv;  // the last three: backward's
 };
 
-// Of kernels that are `bounded`: with a window, a cap of scores, or both. The others are as fast as they can be.
+// Of kernels that are `bounded`: with a window, documents, a cap of scores, or several of these. The others are as fast
+// as they can be.
 struct ScoreBounds {
     int window;         // keys a query sees at most, its own position's the last
     float scale;        // from a product to what tanh is taken of, or without a cap to the score in units of log2
     float cap;          // in units of log2; 0: none
     float inverse_cap;  // 0 without one
 
-    // The first key that a query at `position` sees.
-    __device__ int first_key(int position) const { return max(position - window + 1, 0); }
     // d score / d product, over what it would be without a cap. Not NaN for a hidden score, -INFINITY.
     __device__ float slope(float score) const {
         const float share = score * inverse_cap;
@@ -55,6 +55,19 @@ struct AttentionSizes {
     RowStrides strides;
     float scale, scale_log2;  // 1/sqrt(f), and times log2(e)
     ScoreBounds bounds;
+    DocumentPlaces documents;
+
+    // Of bounded kernels: the first key that a query sees, ascending; and the position, counted from the first key,
+    // behind that of the last query that sees a key, ascending. Queries and keys beyond the last count as that.
+    __device__ int first_key(int sequence, int token) const {
+        const int query = min(token, query_length - 1);
+        const int key = max(query + query_position - bounds.window + 1, 0);
+        return documents.starts ? max(key, documents.begin(sequence, query) + query_position) : key;
+    }
+    __device__ int end_of_queries(int sequence, int key) const {
+        const int of_all = min(key, key_length - 1), end = of_all + bounds.window;
+        return documents.ends ? min(end, documents.end(sequence, of_all - query_position) + query_position) : end;
+    }
 
     __device__ int key_heads() const { return heads / group; }
     __device__ int output_stride() const { return heads * width; }  // of y and dy
@@ -78,7 +91,7 @@ inline int row_stride(const Tensor& tensor, std::int64_t columns) {
 }
 
 inline bool is_bounded(const AttentionShape& shape) {
-    return shape.window > 0 || shape.score_cap > 0;
+    return shape.window > 0 || shape.score_cap > 0 || !shape.documents.joined();
 }
 
 // Shape checks common to forward and backward, and the kernels' view of the shapes.
@@ -110,7 +123,8 @@ inline AttentionSizes attention_sizes(const AttentionShape& shape, const Tensor&
         scale,
         scale * log2_of_e,
         {static_cast<int>(std::min(window, std::int64_t{1} << 30)), cap > 0 ? scale / cap : scale * log2_of_e,
-         cap * log2_of_e, cap > 0 ? 1.0f / (cap * log2_of_e) : 0.0f}};
+         cap * log2_of_e, cap > 0 ? 1.0f / (cap * log2_of_e) : 0.0f},
+        DocumentPlaces(shape.documents)};
 }
 
 // Whether rows of `tensor`, `stride` elements apart, begin 16-byte aligned.

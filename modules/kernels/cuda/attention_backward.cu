@@ -84,10 +84,11 @@ __global__ void __launch_bounds__(terms_threads)
     if (lane % 2 != 0 || query >= terms.padded) return;
     const std::int64_t place = static_cast<std::int64_t>(head_of_all) * terms.padded + query;
     terms.deltas[place] = -sum;
-    terms.levels[place] =
+    const float level =
         query < sizes.query_length
             ? -log2_of_e * log_sum_exp[static_cast<std::int64_t>(head_of_all) * sizes.query_length + query]
-            : -INFINITY;
+            : INFINITY;
+    terms.levels[place] = level == INFINITY ? -INFINITY : level;  // a query without keys, like one there is none of
 }
 
 template <class W>
@@ -140,8 +141,8 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
     const int first_query = max(first - sizes.query_position, 0) / Tile::queries * Tile::queries;
     int end_query = sizes.query_length;  // behind the last one that sees a key of the block
     if constexpr (bounded)
-        end_query =
-            min(end_query, max(first + Tile::keys - 1 + sizes.bounds.window - sizes.query_position, first_query));
+        end_query = min(
+            end_query, max(sizes.end_of_queries(sequence, first + Tile::keys - 1) - sizes.query_position, first_query));
     const int query_tiles = (end_query - first_query + Tile::queries - 1) / Tile::queries;
     const int thread = static_cast<int>(threadIdx.x);
     const auto query_rows = [&](const T* of, int stride) {
@@ -191,6 +192,9 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
                           query_columns = right_place<W, Right::rows_of_n>(queries),
                           query_sums = right_place<W, Right::rows_of_k>(queries);
     const unsigned char* lane_rows = reinterpret_cast<const unsigned char*>(rows + Sums<1>::column(0, 0));
+    // With bounds: behind the positions of the queries that see the warp's first key, and its last.
+    const int first_end = bounded ? sizes.end_of_queries(sequence, warp_first) : 0;
+    const int last_end = bounded ? sizes.end_of_queries(sequence, warp_first + Tile::warp_rows - 1) : 0;
     // Bytes from the first to the step's buffer, and the position of its first query, counted from the first key.
     int at = 0, query = first_query + sizes.query_position;
 #pragma unroll 1
@@ -203,8 +207,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         query += Tile::queries;
         if (query >= end_query + sizes.query_position) query = first_query + sizes.query_position;
         if (step_query + Tile::queries <= warp_first) continue;  // all precede the warp's keys
-        if (bounded && step_query - (warp_first + Tile::warp_rows - 1) >= sizes.bounds.window)
-            continue;  // all too late
+        if (bounded && step_query >= last_end) continue;         // all too late
 
         // Scores, which become weights: at once, or with bounds, where a score's slope is wanted too, for each product.
         Sums<N> scores[M];
@@ -228,20 +231,22 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
             for (int m = 0; m < M; ++m) bound_scores<T>(scores[m], sizes.bounds);
         else
             soften(scores);
-        const bool late = bounded && step_query + Tile::queries - 1 - warp_first >= sizes.bounds.window;
+        const bool late = bounded && step_query + Tile::queries > first_end;
         if (step_query < warp_first + Tile::warp_rows - 1 || late) {
-            const int ahead = warp_first - step_query + lane_index() / 4 - 2 * (lane_index() % 4);
+            const int column = step_query + 2 * (lane_index() % 4), key = warp_first + lane_index() / 4;
 #pragma unroll
             for (int m = 0; m < M; ++m)
 #pragma unroll
-                for (int n = 0; n < N; ++n)
+                for (int half = 0; half < 2; ++half) {
+                    const int row = key + 16 * m + 8 * half, begin = row - column;
+                    const int end = bounded ? sizes.end_of_queries(sequence, row) - column : 0;
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        // The key's position is greater than the query's, or less by a window.
-                        const int distance = 8 * n + i % 2 - 16 * m - (i >= 2 ? 8 : 0);
-                        if (ahead > distance || (bounded && distance - ahead >= sizes.bounds.window))
-                            scores[m].at[n][i] = bounded ? -INFINITY : 0;
-                    }
+                    for (int n = 0; n < N; ++n)
+#pragma unroll
+                        for (int i = 0; i < 2; ++i)
+                            if (8 * n + i < begin || (bounded && 8 * n + i >= end))
+                                scores[m].at[n][2 * half + i] = bounded ? -INFINITY : 0;
+                }
         }
         if constexpr (makes_dv) {
             if constexpr (bounded) {
@@ -336,7 +341,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     const int head = key_head * sizes.group;
     const int earlier = sizes.query_position, last_key = sizes.key_length - 1;
     const int key_tiles = min((first + rows - 1) / sizes.group + earlier, last_key) / Tile::keys + 1;
-    const int first_tile = bounded ? sizes.bounds.first_key(first / sizes.group + earlier) / Tile::keys : 0;
+    const int first_tile = bounded ? min(sizes.first_key(sequence, first / sizes.group), last_key) / Tile::keys : 0;
     const int first_key = first_tile * Tile::keys;
     const RowStrides& strides = sizes.strides;
     load_group_rows<W, Tile::queries, Tile::threads>(
@@ -358,8 +363,8 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     const int warp_first = min((first + warp_row) / sizes.group + earlier, last_key);
     const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group + earlier;
     // With bounds: the first keys visible to them.
-    const int warp_begin = bounded ? sizes.bounds.first_key((first + warp_row) / sizes.group + earlier) : 0;
-    const int warp_late = bounded ? sizes.bounds.first_key(warp_last) : 0;
+    const int warp_begin = bounded ? sizes.first_key(sequence, (first + warp_row) / sizes.group) : 0;
+    const int warp_late = bounded ? sizes.first_key(sequence, warp_last - earlier) : 0;
     T* warp_queries = queries + warp_row * W::stride;
     for (int row = static_cast<int>(threadIdx.x); row < Tile::queries; row += Tile::threads) {
         const GroupRow place(first + row, sizes.group);
@@ -387,7 +392,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
         }
         const int key = tile * Tile::keys;
         if (key > warp_last) continue;                            // the warp's queries all precede these keys
-        if (bounded && key + Tile::keys <= warp_begin) continue;  // and these are behind their windows
+        if (bounded && key + Tile::keys <= warp_begin) continue;  // and these are before their first keys
 
         Sums<N> weights[M], slopes[M];
         Left<T, Tile::keys / 16> left[M];
@@ -423,15 +428,14 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
             for (int m = 0; m < M; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const int position = tokens[2 * m + half] + earlier;
-                    const int seen = min(position, last_key) - key - 2 * (lane_index() % 4);
-                    // With bounds: the last one behind the window.
-                    const int hidden = bounded ? position - sizes.bounds.window - key - 2 * (lane_index() % 4) : 0;
+                    const int token = tokens[2 * m + half], column = key + 2 * (lane_index() % 4);
+                    const int seen = min(token + earlier, last_key) - column;
+                    const int begin = bounded ? sizes.first_key(sequence, token) - column : 0;
 #pragma unroll
                     for (int n = 0; n < N; ++n)
 #pragma unroll
                         for (int i = 0; i < 2; ++i)
-                            if (8 * n + i > seen || (bounded && 8 * n + i <= hidden)) slopes[m].at[n][2 * half + i] = 0;
+                            if (8 * n + i > seen || (bounded && 8 * n + i < begin)) slopes[m].at[n][2 * half + i] = 0;
                 }
         }
 #pragma unroll

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     const int sequence = head_of_all / sizes.key_heads(), key_head = head_of_all % sizes.key_heads();
     const int earlier = sizes.query_position, last_key = sizes.key_length - 1;
     const int key_tiles = min((first + rows - 1) / sizes.group + earlier, last_key) / Tile::keys + 1;
-    const int first_tile = bounded ? sizes.bounds.first_key(first / sizes.group + earlier) / Tile::keys : 0;
+    const int first_tile = bounded ? min(sizes.first_key(sequence, first / sizes.group), last_key) / Tile::keys : 0;
     const int first_key = first_tile * Tile::keys;
 
     const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows;
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     const int warp_first = min((first + warp_row) / sizes.group + earlier, last_key);
     const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group + earlier;
     // With bounds: the first keys visible to them.
-    const int warp_begin = bounded ? sizes.bounds.first_key((first + warp_row) / sizes.group + earlier) : 0;
-    const int warp_late = bounded ? sizes.bounds.first_key(warp_last) : 0;
+    const int warp_begin = bounded ? sizes.first_key(sequence, (first + warp_row) / sizes.group) : 0;
+    const int warp_late = bounded ? sizes.first_key(sequence, warp_last - earlier) : 0;
     T* warp_queries = queries + warp_row * W::stride;
     const int head = key_head * sizes.group;  // the group's first
     const RowStrides& strides = sizes.strides;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
         }
         const int key = tile * Tile::keys;
         if (key > warp_last) continue;                            // the warp's queries all precede these keys
-        if (bounded && key + Tile::keys <= warp_begin) continue;  // and these are behind their windows
+        if (bounded && key + Tile::keys <= warp_begin) continue;  // and these are before their first keys
         Sums<N> scores[M];
         float tile_sum[M][2];
 #pragma unroll
@@ -161,8 +161,8 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
             if constexpr (bounded)
 #pragma unroll
                 for (int m = 0; m < M; ++m) bound_scores<T>(scores[m], sizes.bounds);
-            // Without a window the first tile has key 0, which all queries see: maxima are finite from there on. With
-            // one, a row's level stays the lowest until its first key, whose weight is infinite and raises it.
+            // Without bounds the first tile has key 0, which all queries see: maxima are finite from there on. With
+            // them, a row's level stays the lowest until its first key, whose weight is infinite and raises it.
             if (key + Tile::keys - 1 > warp_first || (bounded && key < warp_late)) {
                 int tokens[2 * M];
                 tokens_of_lane(tokens, first + warp_row, sizes.group);
@@ -170,15 +170,14 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
                 for (int m = 0; m < M; ++m)
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
-                        const int position = tokens[2 * m + half] + earlier;
-                        const int seen = min(position, last_key) - key - 2 * (lane_index() % 4);
-                        // With bounds: the last one behind the window.
-                        const int hidden = bounded ? position - sizes.bounds.window - key - 2 * (lane_index() % 4) : 0;
+                        const int token = tokens[2 * m + half], column = key + 2 * (lane_index() % 4);
+                        const int seen = min(token + earlier, last_key) - column;
+                        const int begin = bounded ? sizes.first_key(sequence, token) - column : 0;
 #pragma unroll
                         for (int n = 0; n < N; ++n)
 #pragma unroll
                             for (int i = 0; i < 2; ++i)
-                                if (8 * n + i > seen || (bounded && 8 * n + i <= hidden))
+                                if (8 * n + i > seen || (bounded && 8 * n + i < begin))
                                     scores[m].at[n][2 * half + i] = -INFINITY;
                     }
             }
@@ -213,7 +212,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float total = lanes_sum<4>(sum[m][half]);
-            inverse[m][half] = 1.0f / total;
+            inverse[m][half] = bounded && total == 0 ? 0.0f : 1.0f / total;  // 0: it sees no key
             if (lane_index() % 4 == 2 * m + half) {
                 row_total = total;
                 row_level = level[m][half];

@@ -3,6 +3,7 @@
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/documents.hpp"
 #include "kernels/cuda/pack.hpp"
 
 namespace lockstep::kernels::cuda {
@@ -29,6 +30,16 @@ __device__ inline void widen(float (&to)[width], const Pack<T, width>& from) {
     for (int e = 0; e < width; ++e) to[e] = to_float(from.at[e]);
 }
 
+// Clears the values before `begin`; the last one is that of token t.
+template <int most, int width>
+__device__ inline void forget(float (&window)[most][width], int t, int begin) {
+#pragma unroll
+    for (int j = 0; j + 1 < most; ++j)
+        if (t - (most - 1) + j < begin)
+#pragma unroll
+            for (int e = 0; e < width; ++e) window[j][e] = 0;
+}
+
 // Shift out the oldest.
 template <int most, int width>
 __device__ inline void shift(float (&window)[most][width]) {
@@ -38,11 +49,12 @@ __device__ inline void shift(float (&window)[most][width]) {
         for (int e = 0; e < width; ++e) window[j][e] = window[j + 1][e];
 }
 
-template <class T, int most, int width>
+template <class T, int most, int width, bool separate>
 __global__ void __launch_bounds__(threads)
     convolution_forward_kernel(T* __restrict__ y, const T* __restrict__ x, const float* __restrict__ weight,
                                const float* __restrict__ bias, const T* __restrict__ history, int taps,
-                               std::int64_t row_width, std::int64_t stride, int length, std::int64_t items) {
+                               std::int64_t row_width, std::int64_t stride, int length, std::int64_t items,
+                               DocumentPlaces documents) {
     const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     if (item >= items) return;
     const std::int64_t packs = row_width / width, runs = (length + forward_run - 1) / forward_run;
@@ -76,6 +88,7 @@ __global__ void __launch_bounds__(threads)
         for (int k = 0; k < in_flight; ++k) {
             if (first + k >= end) break;
             widen(window[most - 1], values[k]);
+            if constexpr (separate) forget(window, first + k, documents.begin(sequence, first + k));
             float out[width];
 #pragma unroll
             for (int e = 0; e < width; ++e) {
@@ -91,12 +104,12 @@ __global__ void __launch_bounds__(threads)
 }
 
 // Writes a row of partial sums per block row: for each column the gradients of `most` weights and of the bias.
-template <class T, int most, int width, bool accumulate>
+template <class T, int most, int width, bool accumulate, bool separate>
 __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
     convolution_backward_kernel(T* __restrict__ dx, float* __restrict__ partials, const T* __restrict__ dy,
                                 const T* __restrict__ x, const float* __restrict__ weight, int taps,
                                 std::int64_t row_width, std::int64_t dx_stride, std::int64_t x_stride, int length,
-                                std::int64_t segments, int lanes) {
+                                std::int64_t segments, int lanes, DocumentPlaces documents) {
     constexpr int each = most + 1;
     const int lane = static_cast<int>(threadIdx.x) % lanes, row_lane = static_cast<int>(threadIdx.x) / lanes;
     const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * lanes * width;
@@ -109,7 +122,7 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
         load_weights(weights, weight, column, taps);
         for (std::int64_t segment = static_cast<std::int64_t>(blockIdx.y) * row_lanes + row_lane; segment < segments;
              segment += row_lanes * gridDim.y) {
-            const std::int64_t sequence_row = segment / runs * length;
+            const std::int64_t sequence = segment / runs, sequence_row = sequence * length;
             const T* const gradients_at = dy + sequence_row * row_width + column;
             const T* const inputs_at = x + sequence_row * x_stride + column;
             T* const out_at = dx + sequence_row * dx_stride + column;
@@ -142,6 +155,7 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
                     widen(inputs[most - 1], new_inputs[k]);
                     widen(gradients[most - 1], new_gradients[k]);
                     if (t < end) {
+                        if constexpr (separate) forget(inputs, t, documents.begin(sequence, t));
 #pragma unroll
                         for (int e = 0; e < width; ++e) {
 #pragma unroll
@@ -153,10 +167,15 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
                         T* const to = out_at + (t - (most - 1)) * dx_stride;
                         float out[width] = {};
                         if constexpr (accumulate) widen(out, load_pack<width>(to));
+                        // Tokens of the same document, this one the first of them.
+                        const int reached =
+                            separate ? documents.end(sequence, t - (most - 1)) - (t - (most - 1)) : most;
 #pragma unroll
                         for (int e = 0; e < width; ++e)
 #pragma unroll
-                            for (int j = 0; j < most; ++j) out[e] += weights[j][e] * gradients[most - 1 - j][e];
+                            for (int j = 0; j < most; ++j)
+                                if (!separate || most - 1 - j < reached)
+                                    out[e] += weights[j][e] * gradients[most - 1 - j][e];
                         store_floats(to, out);
                     }
                     shift(inputs);
@@ -196,11 +215,12 @@ void for_taps(std::int64_t taps, bool aligned, Function&& function) {
 }  // namespace
 
 void CudaBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history,
-                                      std::int64_t length) {
+                                      std::int64_t length, const Documents& documents) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
     LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count() && y.strided_data() != x.strided_data());
     LOCKSTEP_ASSERT(weight.count() == width * taps && bias.count() == width);
     LOCKSTEP_ASSERT(length > 0 && length < (std::int64_t{1} << 30) && rows % length == 0);
+    LOCKSTEP_ASSERT(documents.cover(rows / length, length));
     LOCKSTEP_ASSERT(history.empty() ||
                     (history.type() == x.type() && history.count() == rows / length * (taps - 1) * width));
     const std::int64_t segments = rows / length * ((length + forward_run - 1) / forward_run);
@@ -211,21 +231,25 @@ void CudaBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor 
                              aligned_for(pack, width, elements<T>(y), strided_elements<T>(x), elements<T>(history));
         for_taps<pack>(taps, aligned, [&](auto most, auto columns) {
             const std::int64_t items = segments * (width / columns.value);
+            constexpr int taps_at_most = decltype(most)::value, width_of_pack = decltype(columns)::value;
             launch({"convolution_forward", dim3(blocks_for(items, threads)), threads, 0, stream()},
-                   convolution_forward_kernel<T, most.value, columns.value>, elements<T>(y), strided_elements<T>(x),
-                   weight.fp32(), bias.fp32(), elements<T>(history), static_cast<int>(taps), width, x.stride(),
-                   static_cast<int>(length), items);
+                   documents.joined() ? convolution_forward_kernel<T, taps_at_most, width_of_pack, false>
+                                      : convolution_forward_kernel<T, taps_at_most, width_of_pack, true>,
+                   elements<T>(y), strided_elements<T>(x), weight.fp32(), bias.fp32(), elements<T>(history),
+                   static_cast<int>(taps), width, x.stride(), static_cast<int>(length), items,
+                   DocumentPlaces(documents));
         });
     });
 }
 
 void CudaBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
-                                       std::int64_t length, Accumulate accumulate) {
+                                       std::int64_t length, const Documents& documents, Accumulate accumulate) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
     LOCKSTEP_ASSERT(dx.type() == x.type() && dy.type() == x.type() && dx.count() == x.count() &&
                     dy.count() == x.count() && dx.strided_data() != dy.data() && dx.strided_data() != x.strided_data());
     LOCKSTEP_ASSERT(weight.count() == width * taps && dweight.count() == width * taps && dbias.count() == width);
     LOCKSTEP_ASSERT(length > 0 && length < (std::int64_t{1} << 30) && rows % length == 0);
+    LOCKSTEP_ASSERT(documents.cover(rows / length, length));
     const std::int64_t segments = rows / length * ((length + backward_run - 1) / backward_run);
     dispatch(x.type(), [&](auto element) {
         using T = decltype(element);
@@ -234,16 +258,22 @@ void CudaBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, 
                              aligned_for(pack, width, strided_elements<T>(dx), elements<T>(dy), strided_elements<T>(x));
         for_taps<pack>(taps, aligned, [&](auto most, auto columns) {
             constexpr int values = columns.value * (most.value + 1);
+            const auto kernel_for = [](bool adds, bool separate) {
+                constexpr int taps_at_most = decltype(most)::value, width_of_pack = decltype(columns)::value;
+                if (separate)
+                    return adds ? convolution_backward_kernel<T, taps_at_most, width_of_pack, true, true>
+                                : convolution_backward_kernel<T, taps_at_most, width_of_pack, false, true>;
+                return adds ? convolution_backward_kernel<T, taps_at_most, width_of_pack, true, false>
+                            : convolution_backward_kernel<T, taps_at_most, width_of_pack, false, false>;
+            };
             const ColumnGrid grid = column_grid(segments, width / columns.value, 1);
             const std::int64_t sums = width * (most.value + 1);
             float* const partials = scratch_of<float>(grid.row_blocks * sums);
             launch({"convolution_backward", dim3(grid.column_blocks, grid.row_blocks), column_threads,
                     static_cast<std::size_t>(column_threads * values) * sizeof(float), stream()},
-                   accumulate == Accumulate::yes ? convolution_backward_kernel<T, most.value, columns.value, true>
-                                                 : convolution_backward_kernel<T, most.value, columns.value, false>,
-                   strided_elements<T>(dx), partials, elements<T>(dy), strided_elements<T>(x), weight.fp32(),
-                   static_cast<int>(taps), width, dx.stride(), x.stride(), static_cast<int>(length), segments,
-                   grid.lanes);
+                   kernel_for(accumulate == Accumulate::yes, !documents.joined()), strided_elements<T>(dx), partials,
+                   elements<T>(dy), strided_elements<T>(x), weight.fp32(), static_cast<int>(taps), width, dx.stride(),
+                   x.stride(), static_cast<int>(length), segments, grid.lanes, DocumentPlaces(documents));
             add_partials("convolution_backward", stream(),
                          GradientPlace{dweight.fp32(), dbias.fp32(), static_cast<int>(taps), most.value}, partials,
                          grid.row_blocks, sums);

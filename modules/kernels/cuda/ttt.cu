@@ -29,7 +29,7 @@ void check_carry(const TttCarry& carry, const TttShape& shape) {
 // Of final_state or its gradient: the sequence continues.
 void check_final(const TttCarry& carry, const TttShape& shape) {
     check_carry(carry, shape);
-    LOCKSTEP_ASSERT(carry.empty() || shape.length % shape.mini_batch == 0);
+    LOCKSTEP_ASSERT(carry.empty() || !shape.documents.joined() || shape.length % shape.mini_batch == 0);
 }
 
 // q and what is shaped like it: rows of all heads, side by side.
@@ -48,6 +48,7 @@ TttArguments common_arguments(const TttShape& shape, const Tensor& q, const Tens
                     token_scale.count() == shape.mini_batch);
     check_learned(inner, shape);
     check_norm(inner, shape);
+    LOCKSTEP_ASSERT(shape.documents.cover(shape.batch, shape.length));
     TttArguments arguments{};
     arguments.shape = shape;
     arguments.q = q;
@@ -93,7 +94,7 @@ void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_siz
                     saved.count() >= ttt_saved_count(shape, q.type()));
     check_norm(dinner, shape);
     LOCKSTEP_ASSERT(dinitial.empty() == initial.empty());
-    if (initial.empty()) check_learned(dinner, shape);
+    if (initial.empty() || !shape.documents.joined()) check_learned(dinner, shape);
     check_carry(initial, shape);
     check_carry(dinitial, shape);
     check_final(dfinal, shape);

@@ -35,11 +35,13 @@ struct TttArguments {
 
     std::int64_t pairs() const { return shape.batch * shape.heads; }
     std::int64_t mini_batches() const { return (shape.length + shape.mini_batch - 1) / shape.mini_batch; }
-    // Pair i starts from model i mod start_models() of start(): its own, or its head's learned one.
+    // Pair i starts from model i mod start_models() of start(): its own, or its head's learned one. With documents that
+    // is what pieces start from (ttt_pieces.hpp), but for those that go on from `initial`.
+    bool starts_learned() const { return initial.empty() || !shape.documents.joined(); }
     TttCarry start() const {
-        return initial.empty() ? TttCarry{inner.weight1, inner.bias1, inner.weight2, inner.bias2} : initial;
+        return starts_learned() ? TttCarry{inner.weight1, inner.bias1, inner.weight2, inner.bias2} : initial;
     }
-    std::int64_t start_models() const { return initial.empty() ? shape.heads : pairs(); }
+    std::int64_t start_models() const { return starts_learned() ? shape.heads : pairs(); }
 };
 
 // The rows of a tensor [N, H·f]: its first, and the elements from one to the next. Of an empty tensor: null.
@@ -99,7 +101,7 @@ struct TttPart {
     }
 };
 // Adds parts [B, H, count] to dinner and dtoken_scale, in the order of the sequences; if sequences start from states of
-// their own, the model's parts are copied to dinitial.
+// their own, the model's parts are copied to dinitial. With documents the kernels have written dinitial.
 void ttt_add_parts(const TttArguments& arguments, const float* parts);
 
 void ttt_linear_forward(const TttArguments& arguments, Type type);

@@ -59,7 +59,7 @@ void ttt_add_parts(const TttArguments& arguments, const float* parts) {
     const TttPart part(shape);
     const TttInner& d = arguments.dinner;
     const TttCarry& carry = arguments.dinitial;
-    const bool carried = !carry.empty();
+    const bool carried = !arguments.starts_learned();
     Targets targets{};
     const Tensor* const tensors[] = {carried ? &carry.weight1 : &d.weight1,
                                      carried ? &carry.bias1 : &d.bias1,

@@ -5,8 +5,8 @@
 
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/ttt.hpp"
 #include "kernels/cuda/ttt_linear.hpp"
+#include "kernels/cuda/ttt_pieces.hpp"
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -22,7 +22,8 @@ struct BackwardParameters {
     TttPart part;
     TttModels dfinal;  // may be null
     int start_models;  // `weight` and `bias`: of pair mod start_models
-    int pairs, length, mini_batches, interval, heads, mini_batch, width;
+    TttPieces pieces;
+    int pairs, mini_batches, interval, heads, mini_batch, width;
     bool aligned;
 };
 
@@ -46,7 +47,7 @@ struct BackwardShared {
     }
 };
 
-template <class T, int F>
+template <class T, int F, bool Pieces>
 struct Backward {
     using Linear = TttLinear<T, F>;
     using Shared = BackwardShared<T, F>;
@@ -59,6 +60,8 @@ struct Backward {
     float *sums_work, *bias_rows, *tau, *lambda, *step_work, *rows_of_f, *norm_work, *transpose_work;
     // This thread's place and this pair's
     int thread, warp, first_column, pair, head;
+    TttPiece piece;                     // if Pieces
+    int mini_batches;                   // of the piece
     std::int64_t first_token, step_at;  // its place in step_size
     TileColumns<2> columns;
     RowSums<F / 16> row_sums;
@@ -89,7 +92,7 @@ struct Backward {
     }
 
     __device__ int rows_of(int number) const {
-        const int rest = p.length - number * p.mini_batch;
+        const int rest = (Pieces ? piece.length : p.pieces.length) - number * p.mini_batch;
         return rest < p.mini_batch ? rest : p.mini_batch;
     }
     // A mini-batch's rows of a tensor.
@@ -161,10 +164,13 @@ struct Backward {
         Sums<F / 8> state;
         Columns<2> bias;
         if (begin == 0) {
-            const std::int64_t width = p.width, start_model = pair % p.start_models;
-            load_model<F>(state, bias, p.weight + start_model * width * width, p.bias + start_model * width, columns);
+            const std::int64_t width = p.width, model = carried() ? pair : pair % p.start_models;
+            load_model<F>(state, bias, (carried() ? p.pieces.initial.weight1 : p.weight) + model * width * width,
+                          (carried() ? p.pieces.initial.bias1 : p.bias) + model * width, columns);
         } else {
-            const int kept = (p.mini_batches - 1) / p.interval, place = begin / p.interval - 1;
+            const int kept = (p.mini_batches - 1) / p.interval,
+                      before = Pieces ? ttt_saved_before(piece, p.interval * p.mini_batch) : 0,
+                      place = before + begin / p.interval - 1;
             const float* const from = p.saved + (static_cast<std::int64_t>(pair) * kept + place) * Linear::state_floats;
             load_weights<F>(state, from);
             bias = load_columns(from + F * F, first_column);
@@ -350,8 +356,6 @@ struct Backward {
     __device__ void whole_pair(int number_of_pair) {
         pair = number_of_pair;
         head = pair % p.heads;
-        first_token = static_cast<std::int64_t>(pair / p.heads) * p.length;
-        step_at = first_token * p.heads + head;
         __syncthreads();  // the pair before has been read
         if (thread < F) {
             const bool inside = thread < p.width;
@@ -366,9 +370,76 @@ struct Backward {
             for_state<F>(dstate, p.dfinal.weight1 + static_cast<std::int64_t>(pair) * p.width * p.width, columns,
                          [](float& value, const float& place) { value = place; });
         dtau[0] = dtau[1] = 0;
-        for (int group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
+        if constexpr (Pieces) {
+            pieces_of_pair();
+        } else {
+            mini_batches = p.mini_batches;
+            first_token = static_cast<std::int64_t>(pair / p.heads) * p.pieces.length;
+            step_at = first_token * p.heads + head;
+            whole_piece();
+            hand_over(part() + p.part.weight1, part() + p.part.bias1, false);
+        }
+        write_part();
+    }
+
+    __device__ float* part() const {
+        return p.parts + static_cast<std::int64_t>(pair) * p.part.count;
+    }
+    __device__ bool carried() const {
+        return Pieces && piece.carried;
+    }
+    __device__ void enter(const TttPiece& entered) {
+        piece = entered;
+        mini_batches = (piece.length + p.mini_batch - 1) / p.mini_batch;
+        first_token = static_cast<std::int64_t>(pair / p.heads) * p.pieces.length + piece.begin;
+        step_at = first_token * p.heads + head;
+    }
+
+    // Each piece's gradient goes to the model that it started from; whoever has a value makes it 0 for the next one.
+    __device__ void pieces_of_pair() {
+        const std::int64_t model = static_cast<std::int64_t>(pair) * p.width;
+        float* const initial = p.pieces.dinitial.weight1 ? p.pieces.dinitial.weight1 + model * p.width : nullptr;
+        float* const initial_bias = initial ? p.pieces.dinitial.bias1 + model : nullptr;
+        bool summed = false, handed_back = false;
+        for (int end = p.pieces.length; end > 0; end = piece.begin) {
+            enter(p.pieces.before(pair / p.heads, end));
+            whole_piece();
+            if (piece.carried)
+                hand_over(initial, initial_bias, false);
+            else
+                hand_over(part() + p.part.weight1, part() + p.part.bias1, summed);
+            handed_back = handed_back || piece.carried;
+            summed = summed || !piece.carried;
+            dstate.clear();
+            if (lane_index() < 4)
+#pragma unroll
+                for (int n = 0; n < 2; ++n)
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) rows_of_f[2 * F + columns.column(n, i)] = 0;
+        }
+        if (!summed) hand_over(part() + p.part.weight1, part() + p.part.bias1, false);
+        if (initial && !handed_back) hand_over(initial, initial_bias, false);
+    }
+
+    // dW and dc to, or added to, a model in the tensors' layout.
+    __device__ void hand_over(float* weight, float* bias, bool add) {
+        for_state<F>(dstate, weight, columns,
+                     [=](const float& value, float& place) { place = add ? place + value : value; });
+        if (lane_index() < 4)
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+                for (int i = 0; i < 2; ++i)
+                    if (columns.inside(n, i)) {
+                        const int column = columns.column(n, i);
+                        bias[column] = rows_of_f[2 * F + column] + (add ? bias[column] : 0.0f);
+                    }
+    }
+
+    __device__ void whole_piece() {
+        for (int group = (mini_batches - 1) / p.interval; group >= 0; --group) {
             const int begin = group * p.interval, after = begin + p.interval;
-            const int end = after < p.mini_batches ? after : p.mini_batches;
+            const int end = after < mini_batches ? after : mini_batches;
             auto* const waiting = reinterpret_cast<float*>(state_at(p.interval));
             keep_weights<F>(waiting, dstate);  // its registers are needed
             make_states(begin, end);
@@ -376,7 +447,7 @@ struct Backward {
             __syncthreads();  // the states are written, and shared memory is free
             float next_lambda = fetch_lambda(end - 1);
             if (stages == 2) fetch(end - 1, true, end - 1 - begin);
-            if (end == p.mini_batches) store_rows<T, F>(dstate_rows, stride, dstate);
+            if (end == mini_batches) store_rows<T, F>(dstate_rows, stride, dstate);
             for (int number = end - 1; number >= begin; --number) {
                 set_lambda(number, next_lambda);
                 if constexpr (stages == 1) {
@@ -392,12 +463,10 @@ struct Backward {
                 mini_batch(number);
             }
         }
-        write_part();
     }
 
     __device__ void write_part() {
-        float* const to = p.parts + static_cast<std::int64_t>(pair) * p.part.count;
-        for_state<F>(dstate, to + p.part.weight1, columns, [](const float& value, float& place) { place = value; });
+        float* const to = part();
         Columns<2> dgamma, dbeta;
 #pragma unroll
         for (int n = 0; n < 2; ++n)
@@ -408,7 +477,6 @@ struct Backward {
             }
         sum_over_rows(dgamma);
         sum_over_rows(dbeta);
-        const Columns<2> dbias = row_of(2);
         const int lane = lane_index();
         if (lane < 4)
 #pragma unroll
@@ -416,7 +484,6 @@ struct Backward {
 #pragma unroll
                 for (int i = 0; i < 2; ++i)
                     if (columns.inside(n, i)) {
-                        to[p.part.bias1 + columns.column(n, i)] = dbias.at[n][i];
                         to[p.part.norm_weight + columns.column(n, i)] = dgamma.at[n][i];
                         to[p.part.norm_bias + columns.column(n, i)] = dbeta.at[n][i];
                     }
@@ -427,9 +494,9 @@ struct Backward {
     }
 };
 
-template <class T, int F>
+template <class T, int F, bool Pieces>
 __global__ void __launch_bounds__(2 * F) ttt_linear_backward_kernel(BackwardParameters<T> p) {
-    Backward<T, F> backward(p);
+    Backward<T, F, Pieces> backward(p);
     if (backward.thread < 16)
         backward.tau[backward.thread] = backward.thread < p.mini_batch ? p.token_scale[backward.thread] : 0.0f;
     for (int pair = static_cast<int>(blockIdx.x); pair < p.pairs; pair += static_cast<int>(gridDim.x))
@@ -464,7 +531,7 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
         p.saved = arguments.saved;
         p.dstep_size = arguments.dstep_size;
         p.pairs = static_cast<int>(arguments.pairs());
-        p.length = static_cast<int>(shape.length);
+        p.pieces = TttPieces(arguments);
         p.mini_batches = static_cast<int>(arguments.mini_batches());
         p.interval = static_cast<int>(ttt_interval(p.mini_batches));
         p.heads = static_cast<int>(shape.heads);
@@ -482,8 +549,10 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
                 arguments.scratch(part_bytes + static_cast<std::size_t>(blocks) * Shared::block_bytes(p.interval)));
             p.parts = reinterpret_cast<float*>(memory);
             p.states = memory + part_bytes;
-            launch({"ttt_linear_backward", dim3(static_cast<unsigned>(blocks)), 2 * F, Shared::bytes, arguments.stream},
-                   ttt_linear_backward_kernel<T, F>, p);
+            launch(
+                {"ttt_linear_backward", dim3(static_cast<unsigned>(blocks)), 2 * F, Shared::bytes, arguments.stream},
+                !p.pieces.joined() ? ttt_linear_backward_kernel<T, F, true> : ttt_linear_backward_kernel<T, F, false>,
+                p);
         });
         ttt_add_parts(arguments, p.parts);
     });

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/cuda/ttt_linear.hpp"
+#include "kernels/cuda/ttt_pieces.hpp"
 
 namespace lockstep::kernels::cuda {
 
@@ -114,6 +115,25 @@ __device__ inline void load_chunk_state(bf16* weight, float* bias, const unsigne
     for_state_pieces<F>([&](int to, int at) { copy_async_16(weight + to, from + at); });
     const int thread = static_cast<int>(threadIdx.x);
     if (thread < F / 4) copy_async_16(bias + 4 * thread, reinterpret_cast<const float*>(from + F * F) + 4 * thread);
+}
+
+// The same of a model in the tensors' layout: as it is when it has been published.
+template <int F>
+__device__ inline void load_chunk_model(bf16* weight, float* bias, const float* weight_from, const float* bias_from,
+                                        int width) {
+    const int thread = static_cast<int>(threadIdx.x), row = thread / 4, column = thread % 4 * 8;
+#pragma unroll 1
+    for (int first = 0; first < F; first += 32)
+#pragma unroll 1
+        for (int piece = 0; piece < F; piece += 32) {
+            Vector16<bf16> values{};
+            const int at = first + row, from = column + piece;
+#pragma unroll
+            for (int i = 0; i < 8; ++i)
+                if (at < width && from + i < width) values.at[i] = from_float<bf16>(weight_from[at * width + from + i]);
+            store16(weight + at * (F + 8) + from, values);
+        }
+    if (thread < F) bias[thread] = thread < width ? bias_from[thread] : 0.0f;
 }
 
 // Products of tiles with F + 8 elements a row, as those of tile.hpp. Each address is one base per lane plus a constant;
@@ -478,14 +498,19 @@ struct ChunkBias {
     }
 };
 
-// Calls launch_for(F, Whole), two integral constants, with what is compiled for this shape.
+// Calls launch_for(F, Whole, Pieces), integral constants, with what is compiled for this shape. Pieces: whether
+// documents share sequences; kernels without them keep their registers.
 template <class Function>
 void for_chunk_kernel(const TttShape& shape, bool aligned, Function&& launch_for) {
+    const auto with_whole = [&](auto padded, auto whole) {
+        if (shape.documents.joined()) return launch_for(padded, whole, std::false_type{});
+        return launch_for(padded, whole, std::true_type{});
+    };
     const auto with = [&](auto padded) {
         constexpr int F = decltype(padded)::value;
         if constexpr (F > 32)
-            if (aligned && shape.head_width == F && shape.mini_batch == 16) return launch_for(padded, std::true_type{});
-        return launch_for(padded, std::false_type{});
+            if (aligned && shape.head_width == F && shape.mini_batch == 16) return with_whole(padded, std::true_type{});
+        return with_whole(padded, std::false_type{});
     };
     LOCKSTEP_ASSERT(shape.batch * shape.length < (std::int64_t{1} << 31));  // tokens are counted by an int
     if (shape.head_width <= 32) return with(std::integral_constant<int, 32>{});

@@ -6,7 +6,6 @@
 // Q_jᵀ + 1) dZ̄_j + (K_i K_jᵀ + 1) dZ_j), of which de_i = -Σ G⊙T_i and dG_i = -e⊙T_i - P_iiᵀ dZ̄_i.
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/ttt.hpp"
 #include "kernels/cuda/ttt_linear_chunk.hpp"
 
 namespace lockstep::kernels::cuda {
@@ -16,13 +15,14 @@ template <class T>
 struct BackwardParameters {
     TttRows<const T> q, k, v, dy;
     TttRows<T> dq, dk, dv;
-    const float *step_size, *token_scale, *norm_weight, *norm_bias;
-    const unsigned char* saved;  // [pairs, chunks] states
+    const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias;  // the model: read with documents
+    const unsigned char* saved;                                                      // [pairs, chunks] states
     float* dstep_size;
     float* parts;    // [pairs] as TttPart
     float* waiting;  // [pairs] of BackwardShared::waiting_fours a thread
     TttPart part;
     TttModels dfinal;  // may be null
+    TttPieces pieces;
     int length, chunks, heads, width, mini_batch;
     bool aligned;
 };
@@ -41,7 +41,7 @@ struct BackwardShared {
     static constexpr std::size_t bytes = operands * sizeof(bf16) + floats * sizeof(float);
 };
 
-template <class T, int F, bool Whole>
+template <class T, int F, bool Whole, bool Pieces>
 struct Backward {
     using Chunk = TttChunk<T, F, Whole>;
     using Shared = BackwardShared<T, F, Whole>;
@@ -61,6 +61,7 @@ struct Backward {
     ChunkBias<F> dbias;
     // This thread's place
     int thread, warp, pair, head, mini_batch, width, first_token;
+    TttPiece piece;  // if Pieces
     // The chunk
     ChunkTokens tokens;
     int count, chunk_token;  // mini-batches; the first token's row
@@ -129,11 +130,11 @@ struct Backward {
 
     __device__ void enter(int number) {
         const int first = number * Chunk::mini_batches * mini_batch;
-        tokens = {p.length - first, mini_batch};
+        tokens = {(Pieces ? piece.length : p.length) - first, mini_batch};
         count = tokens.mini_batches();
         rows = tokens.rows(warp);
         own_token = warp * mini_batch;
-        chunk_token = first_token + first;
+        chunk_token = first_token + first + (Pieces ? piece.begin : 0);
     }
     // The tiles of the chunk that was entered, and the state at its start.
     __device__ void fetch(int number) {
@@ -141,7 +142,14 @@ struct Backward {
         load_chunk<Chunk, Whole>(keys, rows_from(p.k), tokens);
         load_chunk<Chunk, Whole>(values, rows_from(p.v), tokens);
         load_chunk<Chunk, Whole>(reinterpret_cast<T*>(dreads), rows_from(p.dy), tokens);
-        load_chunk_state<F>(weight, bias, p.saved, static_cast<std::int64_t>(pair) * p.chunks + number);
+        if (Pieces && number == 0) {
+            const std::int64_t model = static_cast<std::int64_t>(piece.carried ? pair : head) * width;
+            load_chunk_model<F>(weight, bias, (piece.carried ? p.pieces.initial.weight1 : p.weight) + model * width,
+                                (piece.carried ? p.pieces.initial.bias1 : p.bias) + model, width);
+        } else {
+            const int before = Pieces ? ttt_saved_before(piece, Chunk::mini_batches * mini_batch) : 0;
+            load_chunk_state<F>(weight, bias, p.saved, static_cast<std::int64_t>(pair) * p.chunks + before + number);
+        }
         copy_async_commit();
         if (thread < Chunk::rows) {
             const int token = tokens.token<Whole>(thread);
@@ -496,7 +504,54 @@ struct Backward {
         else
             dstate.clear();
         dtau[0] = dtau[1] = 0;
-        for (int number = p.chunks - 1; number >= 0; --number) {
+        if constexpr (Pieces) {
+            pieces_of_pair();
+        } else {
+            whole_piece(p.chunks);
+            dstate.store(part() + p.part.weight1, width);
+            dbias.store(part() + p.part.bias1, width);
+        }
+        write_part();
+    }
+
+    __device__ float* part() const {
+        return p.parts + static_cast<std::int64_t>(pair) * p.part.count;
+    }
+
+    // A model's gradient in the tensors' layout, by the threads that have its values; add_to makes these 0.
+    __device__ void clear(float* weight_to, float* bias_to) {
+        dstate.for_each([&](float&, int row, int column) {
+            if (row < width && column < width) weight_to[row * width + column] = 0;
+        });
+        if (thread < width) bias_to[thread] = 0;
+    }
+    __device__ void add_to(float* weight_to, float* bias_to) {
+        dstate.for_each([&](float& value, int row, int column) {
+            if (row < width && column < width) weight_to[row * width + column] += value;
+            value = 0;
+        });
+        if (thread < width) bias_to[thread] += dbias.whole[thread];
+        if (thread < F) dbias.whole[thread] = 0;
+    }
+
+    // Each piece's gradient goes to the model that it started from.
+    __device__ __forceinline__ void pieces_of_pair() {
+        const std::int64_t model = static_cast<std::int64_t>(pair) * width;
+        const TttModels& initial = p.pieces.dinitial;
+        const int chunk_tokens = Chunk::mini_batches * mini_batch;
+        clear(part() + p.part.weight1, part() + p.part.bias1);
+        if (initial.weight1) clear(initial.weight1 + model * width, initial.bias1 + model);
+#pragma unroll 1
+        for (int end = p.length; end > 0; end = piece.begin) {
+            piece = p.pieces.before(pair / p.heads, end);
+            whole_piece((piece.length + chunk_tokens - 1) / chunk_tokens);
+            add_to(piece.carried ? initial.weight1 + model * width : part() + p.part.weight1,
+                   piece.carried ? initial.bias1 + model : part() + p.part.bias1);
+        }
+    }
+
+    __device__ __forceinline__ void whole_piece(int chunks) {
+        for (int number = chunks - 1; number >= 0; --number) {
             enter(number);
             fetch(number);
             dstate.publish(dweight);
@@ -508,13 +563,10 @@ struct Backward {
             __syncthreads();  // all has been read
             dbias.add(count);
         }
-        write_part();
     }
 
     __device__ void write_part() {
-        float* const to = p.parts + static_cast<std::int64_t>(pair) * p.part.count;
-        dstate.store(to + p.part.weight1, width);
-        dbias.store(to + p.part.bias1, width);
+        float* const to = part();
         if (lane_index() % 4 == 0) {
             step_work[32 * warp + lane.row] = dtau[0];
             step_work[32 * warp + lane.row + 8] = dtau[1];
@@ -539,10 +591,10 @@ struct Backward {
     }
 };
 
-template <class T, int F, bool Whole>
+template <class T, int F, bool Whole, bool Pieces>
 __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads)
     ttt_linear_chunk_backward_kernel(BackwardParameters<T> p) {
-    Backward<T, F, Whole>(p).whole_pair();
+    Backward<T, F, Whole, Pieces>(p).whole_pair();
 }
 
 }  // namespace
@@ -563,7 +615,10 @@ void ttt_linear_backward_by_chunks(const TttArguments& arguments, Type type) {
             p.dv = ttt_rows<T>(arguments.dv);
             p.step_size = arguments.step_size;
             p.token_scale = arguments.token_scale;
+            p.weight = arguments.inner.weight1.fp32();
+            p.bias = arguments.inner.bias1.fp32();
             p.dfinal = TttModels(arguments.dfinal);
+            p.pieces = TttPieces(arguments);
             p.norm_weight = arguments.inner.norm_weight.fp32();
             p.norm_bias = arguments.inner.norm_bias.fp32();
             p.saved = reinterpret_cast<const unsigned char*>(arguments.saved);
@@ -574,9 +629,9 @@ void ttt_linear_backward_by_chunks(const TttArguments& arguments, Type type) {
             p.width = static_cast<int>(shape.head_width);
             p.mini_batch = static_cast<int>(shape.mini_batch);
             p.aligned = ttt_aligned(shape, p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv);
-            for_chunk_kernel(shape, p.aligned, [&](auto padded, auto whole) {
+            for_chunk_kernel(shape, p.aligned, [&](auto padded, auto whole, auto pieces) {
                 constexpr int F = decltype(padded)::value;
-                constexpr bool Whole = decltype(whole)::value;
+                constexpr bool Whole = decltype(whole)::value, Pieces = decltype(pieces)::value;
                 using Shared = BackwardShared<T, F, Whole>;
                 const auto floats = [&](std::int64_t each) {
                     return (static_cast<std::size_t>(arguments.pairs() * each) * sizeof(float) + 255) / 256 * 256;
@@ -587,7 +642,7 @@ void ttt_linear_backward_by_chunks(const TttArguments& arguments, Type type) {
                 p.waiting = reinterpret_cast<float*>(memory + floats(p.part.count));
                 launch({"ttt_linear_chunk_backward", dim3(static_cast<unsigned>(arguments.pairs())),
                         TttChunk<T, F, Whole>::threads, Shared::bytes, arguments.stream},
-                       ttt_linear_chunk_backward_kernel<T, F, Whole>, p);
+                       ttt_linear_chunk_backward_kernel<T, F, Whole, Pieces>, p);
             });
             ttt_add_parts(arguments, p.parts);
         }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/ttt_linear.hpp"
 #include "kernels/cuda/ttt_mlp_general.hpp"
+#include "kernels/cuda/ttt_pieces.hpp"
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -26,9 +27,11 @@ struct GeneralParameters {
     TttPart part;
     std::int64_t start_models;      // `weight` and `bias`: of pair mod start_models
     TttModels final_state, dfinal;  // may be null
-    float* work;                    // [blocks, work_count]
-    std::int64_t work_count, state_floats, pairs, length, mini_batches, interval;
+    TttPieces pieces;
+    float* work;  // [blocks, work_count]
+    std::int64_t work_count, state_floats, pairs, mini_batches, interval;
     int heads, width, mini_batch;
+    bool summed;  // whether a pair's pieces each give a gradient of its model
 };
 
 // A block's data of one mini-batch of r tokens: [r, f] matrices have rows of f, [r, r] of b.
@@ -37,11 +40,12 @@ struct Arrays {
     float *query, *read, *read_inverse, *score, *factor;                     // queries' side; Z̄ or its X̂, S, P
     float *scale, *step, *last;                                              // τ, λ, e
     float *dout, *dread, *dgradient, *ddifference, *dquery, *dkey, *dfactor, *dlast;
+    float* dstate;  // of a piece, where a pair has several
     float* states;  // W [f, f], c [f]: one, or in backward a group's
 };
 
 __host__ __device__ inline std::int64_t place(Arrays& a, float* memory, std::int64_t width, std::int64_t mini_batch,
-                                              std::int64_t states, bool backward) {
+                                              std::int64_t states, bool backward, bool summed) {
     std::int64_t used = 0;
     const auto take = [&](float*& to, std::int64_t count) {
         to = memory ? memory + used : nullptr;
@@ -56,6 +60,7 @@ __host__ __device__ inline std::int64_t place(Arrays& a, float* memory, std::int
         for (float** to : {&a.dout, &a.dread, &a.dgradient, &a.ddifference, &a.dquery, &a.dkey}) take(*to, tile);
         take(a.dfactor, square);
         take(a.dlast, mini_batch);
+        if (summed) take(a.dstate, (width + 1) * width);
     }
     take(a.states, states * (width + 1) * width);
     return used;
@@ -67,6 +72,7 @@ struct General {
     const GeneralParameters<T>& p;
     const Arrays& a;
     int f, b, tokens = 0;
+    TttPiece piece{};
     std::int64_t pair, head, token = 0, step_row = 0;  // the first row of a mini-batch, and its element in step_size
     const float *gamma, *beta;
 
@@ -88,12 +94,14 @@ struct General {
     }
     __device__ std::int64_t state_count() const { return (static_cast<std::int64_t>(f) + 1) * f; }
     __device__ float* kept(std::int64_t number) const {
-        return p.saved + (pair * ((p.mini_batches - 1) / p.interval) + number / p.interval - 1) * p.state_floats;
+        const std::int64_t place = ttt_saved_before(piece, static_cast<int>(p.interval) * b) + number / p.interval - 1;
+        return p.saved + (pair * ((p.mini_batches - 1) / p.interval) + place) * p.state_floats;
     }
+    __device__ std::int64_t mini_batches() const { return (piece.length + b - 1) / b; }
 
     __device__ void load(std::int64_t number) {
-        const std::int64_t start = number * b, rest = p.length - start;
-        token = pair / p.heads * p.length + start;
+        const std::int64_t start = number * b, rest = piece.length - start;
+        token = pair / p.heads * p.pieces.length + piece.begin + start;
         tokens = static_cast<int>(rest < b ? rest : b);
         step_row = token * p.heads + head;
         for_elements(tokens * f, [&](int i) {
@@ -114,7 +122,10 @@ struct General {
         for_elements(f, [&](int i) { state[f * f + i] = bias[model * f + i]; });
         __syncthreads();
     }
-    __device__ void load_start() const { load_model(a.states, p.weight, p.bias, pair % p.start_models); }
+    __device__ void load_start() const {
+        if (piece.carried) return load_model(a.states, p.pieces.initial.weight1, p.pieces.initial.bias1, pair);
+        load_model(a.states, p.weight, p.bias, pair % p.start_models);
+    }
 
     // G and its inputs.
     __device__ void key_side(float* state) const {
@@ -166,8 +177,19 @@ struct General {
     }
 
     __device__ void forward() {
+        for (int begin = 0; begin < p.pieces.length; begin += piece.length) {
+            piece = p.pieces.from(pair / p.heads, begin);
+            forward_piece();
+        }
+        if (!p.final_state.weight1) return;
+        // By the threads that load the next pair's model.
+        for_elements(f * f, [&](int i) { p.final_state.weight1[pair * f * f + i] = a.states[i]; });
+        for_elements(f, [&](int i) { p.final_state.bias1[pair * f + i] = a.states[f * f + i]; });
+    }
+
+    __device__ void forward_piece() {
         load_start();
-        for (std::int64_t number = 0; number < p.mini_batches; ++number) {
+        for (std::int64_t number = 0; number < mini_batches(); ++number) {
             if (p.saved && number > 0 && number % p.interval == 0) {
                 float* const to = kept(number);
                 for_elements((f + 1) * f, [&](int i) { to[i] = a.states[i]; });
@@ -180,22 +202,46 @@ struct General {
             });
             update(a.states, a.states);
         }
-        if (!p.final_state.weight1) return;
-        // By the threads that load the next pair's model.
-        for_elements(f * f, [&](int i) { p.final_state.weight1[pair * f * f + i] = a.states[i]; });
-        for_elements(f, [&](int i) { p.final_state.bias1[pair * f + i] = a.states[f * f + i]; });
     }
 
     __device__ void backward() {
         float* const part = p.parts + pair * p.part.count;
+        float* const dstate = p.summed ? a.dstate : part + p.part.weight1;
         for_elements(static_cast<int>(p.part.count), [&](int i) { part[i] = 0; });
+        if (p.summed) {
+            for_elements((f + 1) * f, [&](int i) { dstate[i] = 0; });
+            hand_over(p.pieces.dinitial);
+        }
         if (p.dfinal.weight1) {
             __syncthreads();
-            load_model(part + p.part.weight1, p.dfinal.weight1, p.dfinal.bias1, pair);
+            load_model(dstate, p.dfinal.weight1, p.dfinal.bias1, pair);
         }
-        for (std::int64_t group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
+        for (int end = p.pieces.length; end > 0; end = piece.begin) {
+            piece = p.pieces.before(pair / p.heads, end);
+            backward_piece(dstate, part);
+            if (!p.summed) continue;
+            if (piece.carried)
+                hand_over(p.pieces.dinitial);
+            else
+                for_elements((f + 1) * f, [&](int i) { part[p.part.weight1 + i] += dstate[i]; });
+            for_elements((f + 1) * f, [&](int i) { dstate[i] = 0; });
+            __syncthreads();
+        }
+    }
+
+    // The gradient of a piece's model to one of many in the tensors' layout, by the threads that make it 0.
+    __device__ void hand_over(const TttModels& models) const {
+        if (!models.weight1) return;
+        for_elements((f + 1) * f, [&](int i) {
+            float* const to = i < f * f ? models.weight1 + pair * f * f + i : models.bias1 + pair * f + i - f * f;
+            *to = a.dstate[i];
+        });
+    }
+
+    __device__ void backward_piece(float* dstate, float* part) {
+        for (std::int64_t group = (mini_batches() - 1) / p.interval; group >= 0; --group) {
             const std::int64_t begin = group * p.interval, after = begin + p.interval;
-            const std::int64_t end = after < p.mini_batches ? after : p.mini_batches;
+            const std::int64_t end = after < mini_batches() ? after : mini_batches();
             if (group == 0) {
                 load_start();
             } else {
@@ -214,15 +260,14 @@ struct General {
                 load(number);
                 key_side(state);
                 query_side(state);
-                mini_batch_backward(state, part);
+                mini_batch_backward(state, dstate, part);
             }
         }
     }
 
-    // part holds dW', dc' and becomes dW, dc.
-    __device__ void mini_batch_backward(float* state, float* part) const {
-        float* const dweight = part + p.part.weight1;
-        float* const dbias = part + p.part.bias1;
+    // dweight holds dW', dc' and becomes dW, dc.
+    __device__ void mini_batch_backward(float* state, float* dweight, float* part) const {
+        float* const dbias = dweight + f * f;
         for_elements(tokens * f, [&](int i) { a.dout[i] = to_float(at(p.dy, i)); });
         __syncthreads();
         for_rows(tokens, [&](int i, int lane) {
@@ -321,7 +366,7 @@ __device__ inline const Arrays& block_arrays(const GeneralParameters<T>& p, bool
     Arrays& arrays = *shared_memory<Arrays>();
     if (threadIdx.x == 0)
         place(arrays, p.work + static_cast<std::int64_t>(blockIdx.x) * p.work_count, p.width, p.mini_batch,
-              backward ? p.interval : 1, backward);
+              backward ? p.interval : 1, backward, p.summed);
     __syncthreads();
     return arrays;
 }
@@ -362,14 +407,15 @@ GeneralParameters<T> parameters_of(const TttArguments& arguments, bool backward)
     p.part = TttPart(shape);
     p.state_floats = ttt_linear_kept_floats(shape.head_width);
     p.pairs = arguments.pairs();
-    p.length = shape.length;
+    p.pieces = TttPieces(arguments);
+    p.summed = backward && !shape.documents.joined();
     p.mini_batches = arguments.mini_batches();
     p.interval = ttt_interval(p.mini_batches);
     p.heads = static_cast<int>(shape.heads);
     p.width = static_cast<int>(shape.head_width);
     p.mini_batch = static_cast<int>(shape.mini_batch);
     Arrays arrays;
-    p.work_count = place(arrays, nullptr, p.width, p.mini_batch, backward ? p.interval : 1, backward);
+    p.work_count = place(arrays, nullptr, p.width, p.mini_batch, backward ? p.interval : 1, backward, p.summed);
     const std::int64_t parts = backward ? (p.pairs * p.part.count + 63) / 64 * 64 : 0;
     const std::int64_t floats = parts + block_count(arguments) * p.work_count;
     p.parts = static_cast<float*>(arguments.scratch(static_cast<std::size_t>(floats) * sizeof(float)));

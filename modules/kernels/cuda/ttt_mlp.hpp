@@ -9,7 +9,7 @@
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/element.hpp"
 #include "kernels/cuda/reduce.hpp"
-#include "kernels/cuda/ttt.hpp"
+#include "kernels/cuda/ttt_pieces.hpp"
 
 namespace lockstep::kernels::cuda {
 
@@ -43,6 +43,7 @@ struct TttMlpTask {
     const float *step_size, *token_scale;
     TttModels start;  // of pair mod start_models
     std::int64_t start_models;
+    TttPieces pieces;
     TttModels final_state, dfinal;  // may be null
     const float *norm_weight, *norm_bias;
     float* saved;       // [pairs, saved states, kept_count()], in each kernel's own layout; may be null in forward
@@ -86,6 +87,7 @@ TttMlpTask<T> ttt_mlp_task(const TttArguments& arguments) {
     task.token_scale = arguments.token_scale;
     task.start = TttModels(arguments.start());
     task.start_models = arguments.start_models();
+    task.pieces = TttPieces(arguments);
     task.final_state = TttModels(arguments.final_state);
     task.dfinal = TttModels(arguments.dfinal);
     task.norm_weight = elements<float>(arguments.inner.norm_weight);
@@ -118,7 +120,8 @@ inline int ttt_mlp_tile_width(const TttArguments& arguments, Type type) {
 }
 
 // ttt_mlp_general.cu: every type, width and mini-batch.
-std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward);  // floats per block
+// Floats per block; summed: backward with documents.
+std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward, bool summed);
 void ttt_mlp_forward_general(const TttArguments& arguments, Type type);
 void ttt_mlp_backward_general(const TttArguments& arguments, Type type, float* parts, float* work);
 

@@ -7,8 +7,9 @@ void ttt_mlp_backward(const TttArguments& arguments, Type type) {
     const TttMlpSizes sizes = ttt_mlp_sizes(arguments.shape);
     const int tile_width = ttt_mlp_tile_width(arguments, type);
     const std::int64_t part_floats = (sizes.pairs() * sizes.part_count + 63) / 64 * 64;
-    const std::int64_t block_floats =
-        tile_width ? ttt_mlp_backward_tiles_work(sizes, tile_width) : ttt_mlp_general_work(sizes, true);
+    const std::int64_t block_floats = tile_width
+                                          ? ttt_mlp_backward_tiles_work(sizes, tile_width)
+                                          : ttt_mlp_general_work(sizes, true, !arguments.shape.documents.joined());
     auto* const parts = static_cast<float*>(arguments.scratch(
         static_cast<std::size_t>(part_floats + ttt_mlp_blocks(arguments) * block_floats) * sizeof(float)));
     float* const work = parts + part_floats;

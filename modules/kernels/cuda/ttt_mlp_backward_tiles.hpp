@@ -146,10 +146,10 @@ struct MlpBackwardShared {
     }
 };
 
-// Recomputes the states of mini-batches [begin, end) into their slots, from the saved state at `begin`.
+// Recomputes the states of a piece's mini-batches [begin, end) into their slots, from the saved state at `begin`.
 template <class T, int F>
 __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, const MlpRow<F>& row,
-                              const MlpBackwardWork<F>& work, int pair, int begin, int end) {
+                              const MlpBackwardWork<F>& work, const MlpPiece& piece, int pair, int begin, int end) {
     using Geometry = MlpGeometry<F>;
     using Weights = WeightTiles<F, Geometry::on_chip>;
     const TttMlpSizes& sizes = task.sizes;
@@ -157,21 +157,21 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
     Weights weight1(work.state, work.tiles);
     Weights weight2(work.state + Geometry::weight_floats, work.tiles + Geometry::weight_tiles * warp_width);
     if (begin == 0) {
-        const std::int64_t start = pair % task.start_models, matrix = start * f * sizes.hidden;
+        const MlpStart start = mlp_start(task, piece, pair);
+        const std::int64_t matrix = start.number * f * sizes.hidden;
         // On chip: by way of the slots, before they are filled.
         float* const memory = Geometry::on_chip ? work.slots : work.state;
-        place_state<F>(memory, Geometry::on_chip ? nullptr : work.tiles, task.start.weight1 + matrix,
-                       task.start.weight2 + matrix, sizes);
+        place_state<F>(memory, Geometry::on_chip ? nullptr : work.tiles, start.models.weight1 + matrix,
+                       start.models.weight2 + matrix, sizes);
         if (Geometry::on_chip) {
             weight1.load_all(memory);
             weight2.load_all(memory + Geometry::weight_floats);
         }
-        s.bias1[thread] = thread < sizes.hidden ? task.start.bias1[start * sizes.hidden + thread] : 0.0f;
-        if (thread < F) s.bias2[thread] = thread < f ? task.start.bias2[start * f + thread] : 0.0f;
+        s.bias1[thread] = thread < sizes.hidden ? start.models.bias1[start.number * sizes.hidden + thread] : 0.0f;
+        if (thread < F) s.bias2[thread] = thread < f ? start.models.bias2[start.number * f + thread] : 0.0f;
         if (Geometry::on_chip) __syncthreads();  // all have loaded what the slots will overwrite
     } else {
-        const float* const kept =
-            task.saved + (pair * (sizes.group_count - 1) + begin / sizes.group - 1) * sizes.kept_count();
+        const float* const kept = mlp_saved_state(task, piece, pair, begin);
         weight1.load_all(kept);
         weight2.load_all(kept + Geometry::weight_floats);
         s.bias1[thread] = kept[2 * Geometry::weight_floats + thread];
@@ -179,7 +179,7 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
     }
     int turn = 0;
     for (int number = begin; number < end; ++number, turn ^= 1) {
-        const MlpPlace place = mlp_place(sizes, pair, number);
+        const MlpPlace place = mlp_place(sizes, piece, pair, number);
         const MlpSlot<F> slot(work.slots + (number - begin) * MlpSlot<F>::floats);
         MlpSteps& steps = s.steps[turn];
         float *const bias2 = s.bias2 + turn * F, *const next_bias2 = s.bias2 + (turn ^ 1) * F;
@@ -196,7 +196,7 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
         load_steps(steps, task, place);
         if (row.here()) {
             store_scaled(row, stepped_keys, load_keys(s, task, place, row), -last_step(task, place, row));
-            const MlpPlace next = mlp_place(sizes, pair, number + 1);
+            const MlpPlace next = mlp_place(sizes, piece, pair, number + 1);
             row.prefetch(task.k, next);
             row.prefetch(task.v, next);
         }

@@ -27,34 +27,57 @@ __device__ void store_model(float* state, const TttModels& models, std::int64_t 
     for_model(state, models, model, sizes, [](const float& value, float& place) { place = value; });
 }
 
+// What a piece of a pair starts from.
+template <class T>
+__device__ void load_start(float* state, const TttMlpTask<T>& task, const TttPiece& piece, std::int64_t pair) {
+    load_model(state, ttt_choose(piece.carried, task.pieces.initial, task.start),
+               piece.carried ? pair : pair % task.start_models, task.sizes);
+}
+// Where the state before a mini-batch is kept.
+template <class T>
+__device__ float* kept_state(const TttMlpTask<T>& task, const TttPiece& piece, std::int64_t pair, std::int64_t number) {
+    const TttMlpSizes& sizes = task.sizes;
+    const std::int64_t place = ttt_saved_before(piece, sizes.group * sizes.mini_batch) + number / sizes.group - 1;
+    return task.saved + (pair * sizes.kept_states() + place) * sizes.kept_count();
+}
+
+template <class T>
+__device__ void forward_piece(const TttMlpTask<T>& task, const Arrays& a, const TttPiece& piece, std::int64_t pair) {
+    const TttMlpSizes& sizes = task.sizes;
+    const int f = sizes.width;
+    const std::int64_t count = sizes.state_count(), head = pair % sizes.heads;
+    const State state = state_at(a.states, sizes);
+    const float *norm_weight = task.norm_weight + head * f, *norm_bias = task.norm_bias + head * f;
+    __syncthreads();
+    load_start(a.states, task, piece, pair);
+    for (std::int64_t number = 0; number * sizes.mini_batch < piece.length; ++number) {
+        const Place place = place_of(sizes, piece, pair, number);
+        if (task.saved && number > 0 && number % sizes.group == 0) {
+            float* kept = kept_state(task, piece, pair, number);
+            for_elements(static_cast<int>(count), [&](int i) { kept[i] = a.states[i]; });
+        }
+        load_keys(a, task.k, task.v, task.step_size, task.token_scale, place, sizes);
+        key_side(a, state, norm_weight, norm_bias, place.tokens, sizes);
+        query_side(a, state, task.q, place, sizes);
+        for_elements(place.tokens * f, [&](int i) {
+            const int column = i % f;
+            a.read2[i] = a.query[i] + (norm_weight[column] * a.read2[i] + norm_bias[column]);
+        });
+        store_rows(task.y, a.read2, place, sizes);
+        update(a, state, state, place.tokens, sizes);
+    }
+}
+
 template <class T>
 __global__ void __launch_bounds__(threads) forward(TttMlpTask<T> task) {
     const TttMlpSizes& sizes = task.sizes;
-    const int f = sizes.width;
-    const std::int64_t count = sizes.state_count();
     Arrays a;
-    place(a, task.work + blockIdx.x * task.work_count, sizes, false);
-    const State state = state_at(a.states, sizes);
+    place(a, task.work + blockIdx.x * task.work_count, sizes, false, false);
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
-        const std::int64_t head = pair % sizes.heads;
-        const float *norm_weight = task.norm_weight + head * f, *norm_bias = task.norm_bias + head * f;
-        __syncthreads();
-        load_model(a.states, task.start, pair % task.start_models, sizes);
-        for (std::int64_t number = 0; number < sizes.mini_batches(); ++number) {
-            const Place place = place_of(sizes, pair, number);
-            if (task.saved && number > 0 && number % sizes.group == 0) {
-                float* kept = task.saved + (pair * sizes.kept_states() + number / sizes.group - 1) * sizes.kept_count();
-                for_elements(static_cast<int>(count), [&](int i) { kept[i] = a.states[i]; });
-            }
-            load_keys(a, task.k, task.v, task.step_size, task.token_scale, place, sizes);
-            key_side(a, state, norm_weight, norm_bias, place.tokens, sizes);
-            query_side(a, state, task.q, place, sizes);
-            for_elements(place.tokens * f, [&](int i) {
-                const int column = i % f;
-                a.read2[i] = a.query[i] + (norm_weight[column] * a.read2[i] + norm_bias[column]);
-            });
-            store_rows(task.y, a.read2, place, sizes);
-            update(a, state, state, place.tokens, sizes);
+        TttPiece piece;
+        for (int begin = 0; begin < task.pieces.length; begin += piece.length) {
+            piece = task.pieces.from(pair / sizes.heads, begin);
+            forward_piece(task, a, piece, pair);
         }
         if (task.final_state.weight1) store_model(a.states, task.final_state, pair, sizes);
     }
@@ -101,11 +124,11 @@ __device__ void add_outer(const Matrix& weight, float* bias, const float* x0, co
 }
 
 template <class T>
-__device__ void mini_batch_backward(const TttMlpTask<T>& task, const Arrays& a, const State& state, float* part,
-                                    const float* norm_weight, const Place& place) {
+__device__ void mini_batch_backward(const TttMlpTask<T>& task, const Arrays& a, const State& state, float* dstate,
+                                    float* part, const float* norm_weight, const Place& place) {
     const TttMlpSizes& sizes = task.sizes;
     const int f = sizes.width, g = sizes.hidden, b = sizes.mini_batch, tokens = place.tokens;
-    const State d = state_at(part, sizes);
+    const State d = state_at(dstate, sizes);
     float *const dnorm_weight = part + sizes.state_count(), *const dnorm_bias = dnorm_weight + f;
     float* const dtoken_scale = dnorm_bias + f;
 
@@ -222,51 +245,75 @@ __device__ void mini_batch_backward(const TttMlpTask<T>& task, const Arrays& a, 
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
+__device__ void backward_piece(const TttMlpTask<T>& task, const Arrays& a, float* dstate, float* part,
+                               const TttPiece& piece, std::int64_t pair) {
     const TttMlpSizes& sizes = task.sizes;
     const int f = sizes.width;
-    const std::int64_t count = sizes.state_count();
+    const std::int64_t count = sizes.state_count(), head = pair % sizes.heads;
+    const float *norm_weight = task.norm_weight + head * f, *norm_bias = task.norm_bias + head * f;
+    const std::int64_t mini_batches = (piece.length + sizes.mini_batch - 1) / sizes.mini_batch;
+    for (std::int64_t group = (mini_batches - 1) / sizes.group; group >= 0; --group) {
+        const std::int64_t begin = group * sizes.group;
+        const std::int64_t end = begin + sizes.group < mini_batches ? begin + sizes.group : mini_batches;
+        const auto load_key_side = [&](std::int64_t number) {
+            const Place place = place_of(sizes, piece, pair, number);
+            load_keys(a, task.k, task.v, task.step_size, task.token_scale, place, sizes);
+            key_side(a, state_at(a.states + (number - begin) * count, sizes), norm_weight, norm_bias, place.tokens,
+                     sizes);
+            return place;
+        };
+        // Recompute the states of this group.
+        if (group == 0) {
+            load_start(a.states, task, piece, pair);
+        } else {
+            const float* kept = kept_state(task, piece, pair, begin);
+            for_elements(static_cast<int>(count), [&](int i) { a.states[i] = kept[i]; });
+        }
+        for (std::int64_t number = begin; number + 1 < end; ++number) {
+            const Place place = load_key_side(number);
+            update(a, state_at(a.states + (number - begin + 1) * count, sizes),
+                   state_at(a.states + (number - begin) * count, sizes), place.tokens, sizes);
+        }
+        for (std::int64_t number = end - 1; number >= begin; --number) {
+            const State state = state_at(a.states + (number - begin) * count, sizes);
+            const Place place = load_key_side(number);
+            query_side(a, state, task.q, place, sizes);
+            mini_batch_backward(task, a, state, dstate, part, norm_weight, place);
+        }
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
+    const TttMlpSizes& sizes = task.sizes;
+    const int count = static_cast<int>(sizes.state_count());
+    const bool summed = !task.pieces.joined();
     Arrays a;
-    place(a, task.work + blockIdx.x * task.work_count, sizes, true);
+    place(a, task.work + blockIdx.x * task.work_count, sizes, true, summed);
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
-        const std::int64_t head = pair % sizes.heads;
-        const float *norm_weight = task.norm_weight + head * f, *norm_bias = task.norm_bias + head * f;
         float* const part = task.parts + pair * sizes.part_count;
+        float* const dstate = summed ? a.dstate : part;
+        const bool hands_back = summed && task.pieces.dinitial.weight1;
         __syncthreads();
         for_elements(static_cast<int>(sizes.part_count), [&](int i) { part[i] = 0; });
-        if (task.dfinal.weight1) {
+        if (summed) for_elements(count, [&](int i) { dstate[i] = 0; });
+        if (hands_back || task.dfinal.weight1) __syncthreads();
+        if (hands_back) {
+            store_model(dstate, task.pieces.dinitial, pair, sizes);
             __syncthreads();
-            load_model(part, task.dfinal, pair, sizes);
         }
-        for (std::int64_t group = (sizes.mini_batches() - 1) / sizes.group; group >= 0; --group) {
-            const std::int64_t begin = group * sizes.group;
-            const std::int64_t end =
-                begin + sizes.group < sizes.mini_batches() ? begin + sizes.group : sizes.mini_batches();
-            const auto load_key_side = [&](std::int64_t number) {
-                const Place place = place_of(sizes, pair, number);
-                load_keys(a, task.k, task.v, task.step_size, task.token_scale, place, sizes);
-                key_side(a, state_at(a.states + (number - begin) * count, sizes), norm_weight, norm_bias, place.tokens,
-                         sizes);
-                return place;
-            };
-            // Recompute the states of this group.
-            if (group == 0) {
-                load_model(a.states, task.start, pair % task.start_models, sizes);
-            } else {
-                const float* kept = task.saved + (pair * sizes.kept_states() + group - 1) * sizes.kept_count();
-                for_elements(static_cast<int>(count), [&](int i) { a.states[i] = kept[i]; });
-            }
-            for (std::int64_t number = begin; number + 1 < end; ++number) {
-                const Place place = load_key_side(number);
-                update(a, state_at(a.states + (number - begin + 1) * count, sizes),
-                       state_at(a.states + (number - begin) * count, sizes), place.tokens, sizes);
-            }
-            for (std::int64_t number = end - 1; number >= begin; --number) {
-                const State state = state_at(a.states + (number - begin) * count, sizes);
-                const Place place = load_key_side(number);
-                query_side(a, state, task.q, place, sizes);
-                mini_batch_backward(task, a, state, part, norm_weight, place);
-            }
+        if (task.dfinal.weight1) load_model(dstate, task.dfinal, pair, sizes);
+        TttPiece piece;
+        for (int end = task.pieces.length; end > 0; end = piece.begin) {
+            piece = task.pieces.before(pair / sizes.heads, end);
+            backward_piece(task, a, dstate, part, piece, pair);
+            if (!summed) continue;
+            if (piece.carried) store_model(dstate, task.pieces.dinitial, pair, sizes);
+            __syncthreads();
+            for_elements(count, [&](int i) {
+                if (!piece.carried) part[i] += dstate[i];
+                dstate[i] = 0;
+            });
         }
     }
 }
@@ -274,9 +321,9 @@ __global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
 }  // namespace
 }  // namespace general
 
-std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward) {
+std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward, bool summed) {
     general::Arrays arrays;
-    return general::place(arrays, nullptr, sizes, backward);
+    return general::place(arrays, nullptr, sizes, backward, summed);
 }
 
 void ttt_mlp_forward_general(const TttArguments& arguments, Type type) {
@@ -284,7 +331,7 @@ void ttt_mlp_forward_general(const TttArguments& arguments, Type type) {
         using T = decltype(element);
         TttMlpTask<T> task = ttt_mlp_task<T>(arguments);
         const std::int64_t blocks = ttt_mlp_blocks(arguments);
-        task.work_count = ttt_mlp_general_work(task.sizes, false);
+        task.work_count = ttt_mlp_general_work(task.sizes, false, false);
         task.work =
             static_cast<float*>(arguments.scratch(static_cast<std::size_t>(blocks * task.work_count) * sizeof(float)));
         launch({"ttt_mlp_forward_general", dim3(static_cast<unsigned>(blocks)), general::threads, 0, arguments.stream},
@@ -296,7 +343,7 @@ void ttt_mlp_backward_general(const TttArguments& arguments, Type type, float* p
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         TttMlpTask<T> task = ttt_mlp_task<T>(arguments);
-        task.work_count = ttt_mlp_general_work(task.sizes, true);
+        task.work_count = ttt_mlp_general_work(task.sizes, true, !arguments.shape.documents.joined());
         task.work = work;
         task.parts = parts;
         launch({"ttt_mlp_backward_general", dim3(static_cast<unsigned>(ttt_mlp_blocks(arguments))), general::threads, 0,

@@ -83,11 +83,13 @@ struct Arrays {
     // backward
     float *dout, *dread2, *dread_hidden, *dread1, *dhidden, *dgradient2, *dgradient1, *dpulled, *dinput;
     float *dquery, *dkey, *ddifference, *dfactor1, *dfactor2, *dscale, *dlast;
+    float* dstate;  // of a piece, where a pair has several
     float* states;  // of a group
 };
 
 // Places the arrays in `memory` (may be null) and returns how many floats they take.
-__host__ __device__ inline std::int64_t place(Arrays& arrays, float* memory, const TttMlpSizes& sizes, bool backward) {
+__host__ __device__ inline std::int64_t place(Arrays& arrays, float* memory, const TttMlpSizes& sizes, bool backward,
+                                              bool summed) {
     std::int64_t used = 0;
     const std::int64_t b = sizes.mini_batch, narrow = b * sizes.width, wide = b * sizes.hidden;
     const auto take = [&](float*& to, std::int64_t count) {
@@ -113,6 +115,7 @@ __host__ __device__ inline std::int64_t place(Arrays& arrays, float* memory, con
             take(*to, wide);
         for (float** to : {&arrays.dfactor1, &arrays.dfactor2, &arrays.dscale}) take(*to, b * b);
         take(arrays.dlast, b);
+        if (summed) take(arrays.dstate, sizes.state_count());
     }
     take(arrays.states, (backward ? sizes.group : 1) * sizes.state_count());
     return used;
@@ -123,9 +126,10 @@ struct Place {
     std::int64_t token, step;
     int column, tokens;
 };
-__device__ inline Place place_of(const TttMlpSizes& sizes, std::int64_t pair, std::int64_t number) {
+__device__ inline Place place_of(const TttMlpSizes& sizes, const TttPiece& piece, std::int64_t pair,
+                                 std::int64_t number) {
     const std::int64_t sequence = pair / sizes.heads, head = pair % sizes.heads, start = number * sizes.mini_batch;
-    const std::int64_t token = sequence * sizes.length + start, rest = sizes.length - start;
+    const std::int64_t token = sequence * sizes.length + piece.begin + start, rest = piece.length - start;
     return {token, token * sizes.heads + head, static_cast<int>(head) * sizes.width,
             static_cast<int>(rest < sizes.mini_batch ? rest : sizes.mini_batch)};
 }

@@ -14,12 +14,42 @@ struct MlpPlace {
     std::int64_t token, step;  // its first row of q, k, v and their like, and its first step size
     int column, tokens;        // the head's first column
 };
-__device__ inline MlpPlace mlp_place(const TttMlpSizes& sizes, int pair, int number) {
+__device__ inline MlpPlace mlp_place(const TttMlpSizes& sizes, const TttPiece& piece, int pair, int number) {
     const int sequence = pair / sizes.heads, head = pair - sequence * sizes.heads;
-    const std::int64_t start = static_cast<std::int64_t>(number) * sizes.mini_batch, rest = sizes.length - start;
-    const std::int64_t token = sequence * sizes.length + start;
+    const std::int64_t start = static_cast<std::int64_t>(number) * sizes.mini_batch, rest = piece.length - start;
+    const std::int64_t token = sequence * sizes.length + piece.begin + start;
     return {token, token * sizes.heads + head, head * sizes.width,
             static_cast<int>(rest < sizes.mini_batch ? rest : sizes.mini_batch)};
+}
+
+// A piece's mini-batches, and what lies before those of its states that are saved. A kernel without pieces reads all of
+// it from its parameters.
+struct MlpPiece : TttPiece {
+    int count, group_count, saved_before;
+};
+template <bool Pieces, class T>
+__device__ inline MlpPiece mlp_piece(const TttMlpTask<T>& task, const TttPiece& piece) {
+    const TttMlpSizes& sizes = task.sizes;
+    if constexpr (!Pieces) return {{0, task.pieces.length, false}, sizes.count, sizes.group_count, 0};
+    const int count = (piece.length + sizes.mini_batch - 1) / sizes.mini_batch;
+    return {piece, count, (count - 1) / sizes.group + 1, ttt_saved_before(piece, sizes.group * sizes.mini_batch)};
+}
+// The model that a piece starts from, and its number.
+struct MlpStart {
+    TttModels models;
+    std::int64_t number;
+};
+template <class T>
+__device__ inline MlpStart mlp_start(const TttMlpTask<T>& task, const TttPiece& piece, int pair) {
+    return {ttt_choose(piece.carried, task.pieces.initial, task.start),
+            piece.carried ? pair : pair % task.start_models};
+}
+// Where the state before a mini-batch is saved.
+template <class T>
+__device__ inline float* mlp_saved_state(const TttMlpTask<T>& task, const MlpPiece& piece, int pair, int number) {
+    const TttMlpSizes& sizes = task.sizes;
+    const int place = piece.saved_before + number / sizes.group - 1;
+    return task.saved + (pair * (sizes.group_count - 1) + place) * sizes.kept_count();
 }
 
 // A lane's features of its row.

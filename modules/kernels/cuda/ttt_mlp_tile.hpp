@@ -313,14 +313,14 @@ __device__ inline void place_state(float* state, Tile* tiles, const float* weigh
         if (tiles) tiles[at / 8 + lane_index()] = paired(packed(sums));
     });
 }
-template <int F>
+template <int F, bool Add = false>
 __device__ inline void copy_state(float* weight1, float* weight2, const float* state, const TttMlpSizes& sizes) {
     for_state_tiles<F>(sizes, [&](int weight, int at, auto&& place) {
         float* const to = weight == 0 ? weight1 : weight2;
         const Sums<2> sums = load_sums(state + at);
         for_sums([&](int n, int i) {
             const int element = place(n, i);
-            if (element >= 0) to[element] = sums.at[n][i];
+            if (element >= 0) to[element] = Add ? to[element] + sums.at[n][i] : sums.at[n][i];
         });
     });
 }

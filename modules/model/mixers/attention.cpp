@@ -116,7 +116,7 @@ class AttentionMixer final : public Mixer {
             divided_->forward(backend, workspace, saved.y, saved.log_sum_exp, q, k, saved.v, shape);
         else
             backend.attention_forward(saved.y, saved.log_sum_exp, q, k, saved.v,
-                                      attention_shape(shape.batch, shape.length, shape.length));
+                                      attention_shape(shape.batch, shape.length, shape.length, shape.documents));
         output_.forward_part(backend, out, saved.y, {}, adds_bias_);
         workspace.release(mark);
     }
@@ -133,7 +133,7 @@ class AttentionMixer final : public Mixer {
             divided_->backward(backend, workspace, dq, dk, dv, dy, q, k, saved.v, saved.y, saved.log_sum_exp, shape);
         else
             backend.attention_backward(dq, dk, dv, dy, q, k, saved.v, saved.y, saved.log_sum_exp,
-                                       attention_shape(shape.batch, shape.length, shape.length));
+                                       attention_shape(shape.batch, shape.length, shape.length, shape.documents));
         rotate_heads(backend, dq, dk, shape.length, first_position(shape), true);
         std::vector<Tensor> dinputs = {dq, dk, dv};
         if (query_norm_) {
@@ -257,11 +257,13 @@ class AttentionMixer final : public Mixer {
         state.first = position - kept;
     }
 
-    AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys) const {
+    AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys,
+                                   const kernels::Documents& documents = {}) const {
         const std::int64_t window = window_ < keys ? window_ : 0;  // of fewer keys it hides none
         return {batch,          queries,    keys,
                 heads_,         key_heads_, model_.head_width,
-                keys - queries, window,     static_cast<float>(model_.score_cap)};
+                keys - queries, window,     static_cast<float>(model_.score_cap),
+                documents};
     }
 
     // Of this rank's stretch of a sequence.
@@ -289,6 +291,8 @@ class AttentionMixer final : public Mixer {
 class AttentionType final : public MixerType {
   public:
     AttentionType() : MixerType("attention") {}
+
+    bool keeps_documents_apart() const override { return true; }
 
     void check(const config::ModelDescription& model) const override {
         if (model.position == config::Position::rope && model.head_width % 2 != 0)

@@ -33,6 +33,8 @@ class GatedDeltanetType final : public MixerType {
 
     bool has_attention_keys() const override { return false; }
 
+    bool keeps_documents_apart() const override { return true; }
+
     void check(const config::ModelDescription& model) const override {
         const DeltanetOptions options(model);
         if (options.heads % options.key_heads != 0)

@@ -164,7 +164,7 @@ class DeltanetMixer final : public Mixer {
         if (carry)
             for (std::size_t i = 0; i < inputs; ++i)
                 convolutions_[i].hand_over(backend, carry->history[i], saved.projected[i], shape.length, recompute);
-        prepare(backend, saved, cheap, histories(carry), shape.length);
+        prepare(backend, saved, cheap, histories(carry), shape);
         const bool hands_over = carry && !recompute;
         if (hands_over) carry->state.receive();
         backend.delta_forward(saved.y, saved.scan, cheap.q, cheap.k, cheap.activated[value], saved.log_decay,
@@ -182,7 +182,7 @@ class DeltanetMixer final : public Mixer {
         const std::size_t mark = workspace.mark();
         const Cheap cheap = kept_cheap(workspace, saved, shape.rows());
         if (saved.cheap.q.axes() == 0) {
-            prepare(backend, saved, cheap, histories(carry), shape.length);
+            prepare(backend, saved, cheap, histories(carry), shape);
             gate_output(backend, saved, cheap);
         }
         const Gradients at = allocate_gradients(workspace, shape.rows());
@@ -203,7 +203,7 @@ class DeltanetMixer final : public Mixer {
         if (carry) carry->state.send_gradient();
         backend.delta_gates_backward(at.dprojected[decay_logit], at.dprojected[strength_logit], dlog_rate_,
                                      ddecay_bias_, at.dlog_decay, at.dstrength, saved.projected[decay_logit],
-                                     saved.strength, log_rate_, decay_bias_);
+                                     saved.strength, log_rate_, decay_bias_, shape.length, shape.documents);
         for (const std::size_t i : {query, key}) {
             const auto of_heads = [&](const Tensor& tensor) { return rows_of(tensor, key_width_); };
             backend.rms_norm_backward(of_heads(at.second[i]), constants_.spare.slice(0, key_width_),
@@ -251,7 +251,7 @@ class DeltanetMixer final : public Mixer {
         const auto planned_pass = plan(workspace, shape, false, Recompute::none);
         auto& pass = static_cast<DeltanetSaved&>(*planned_pass);
         inputs_.forward(backend, pass.projected, x);
-        prepare(backend, pass, pass.cheap, state.history, shape.length);
+        prepare(backend, pass, pass.cheap, state.history, shape);
         for (std::size_t i = 0; i < inputs; ++i) move_convolution_history(backend, state.history[i], pass.projected[i]);
         backend.delta_forward(pass.y, {}, pass.cheap.q, pass.cheap.k, pass.cheap.activated[value], pass.log_decay,
                               pass.strength, state.state, state.state, delta_shape(shape));
@@ -320,9 +320,10 @@ class DeltanetMixer final : public Mixer {
 
     // From the projections to the scan.
     void prepare(Backend& backend, const DeltanetSaved& saved, const Cheap& cheap,
-                 const std::array<Tensor, inputs>& history, std::int64_t length) const {
+                 const std::array<Tensor, inputs>& history, const PassShape& shape) const {
         for (std::size_t i = 0; i < inputs; ++i) {
-            convolutions_[i].forward(backend, cheap.convolved[i], saved.projected[i], history[i], length);
+            convolutions_[i].forward(backend, cheap.convolved[i], saved.projected[i], history[i], shape.length,
+                                     shape.documents);
             backend.silu_forward(cheap.activated[i], cheap.convolved[i]);
         }
         const auto epsilon = static_cast<float>(key_norm_epsilon / static_cast<double>(key_width_));
@@ -330,7 +331,8 @@ class DeltanetMixer final : public Mixer {
             backend.rms_norm_forward(rows_of(i == query ? cheap.q : cheap.k, key_width_), saved.inverse_key_norm[i],
                                      rows_of(cheap.activated[i], key_width_), {}, key_scale(i), epsilon);
         backend.delta_gates_forward(saved.log_decay, saved.strength, saved.projected[decay_logit],
-                                    saved.projected[strength_logit], log_rate_, decay_bias_);
+                                    saved.projected[strength_logit], log_rate_, decay_bias_, shape.length,
+                                    shape.documents);
     }
 
     void gate_output(Backend& backend, const DeltanetSaved& saved, const Cheap& cheap) const {
@@ -349,10 +351,12 @@ class DeltanetMixer final : public Mixer {
                               const DeltanetSaved& saved, DeltanetCarry* carry, const PassShape& shape) const {
         const Convolution& convolution = convolutions_[input];
         const Tensor x = saved.projected[input];
-        if (!carry) return convolution.backward(backend, dprojected, dy, x, shape.length, Accumulate::no);
+        if (!carry)
+            return convolution.backward(backend, dprojected, dy, x, shape.length, shape.documents, Accumulate::no);
         Handover& history = carry->history[input];
         history.receive_gradient();
-        convolution.backward_part(backend, workspace, dprojected, dy, x, history, Accumulate::no, shape.length);
+        convolution.backward_part(backend, workspace, dprojected, dy, x, history, Accumulate::no, shape.length,
+                                  shape.documents);
         history.send_gradient();
         convolution.add_from_next_rank(backend, dprojected, history, shape.length);
     }

@@ -120,10 +120,13 @@ DividedAttention::Step DividedAttention::step(std::int64_t distance, std::int64_
     return step;
 }
 
-kernels::AttentionShape DividedAttention::attention_shape(const PassShape& shape, const Part& part) const {
+kernels::AttentionShape DividedAttention::attention_shape(const PassShape& shape, const Step& step) const {
+    const Part& part = step.here;
+    kernels::Documents documents = shape.documents;
+    documents.first_position = (step.own ? chain_->rank() : step.from) * shape.length + part.first;
     return {shape.batch, part.count,  part.keys,     heads_,
             key_heads_,  head_width_, part.position, window_over(shape.length),
-            score_cap_};
+            score_cap_,  documents};
 }
 
 DividedAttention::Memory DividedAttention::allocate(Arena& arena, const PassShape& shape, Direction direction) const {
@@ -356,7 +359,7 @@ void DividedAttention::forward(Backend& backend, Arena& workspace, Tensor y, Ten
     const Tensor sum = memory.sum.axes() > 0 ? memory.sum : y;
     Pass pass(*this, backend, memory, shape, Direction::forward);
     pass.set_own({q, {}, {}, {}}, {k, v});
-    const kernels::AttentionShape whole = attention_shape(shape, step(0, shape.length).here);
+    const kernels::AttentionShape whole = attention_shape(shape, step(0, shape.length));
     const auto compute = [&](const Step& step) {
         const Keys keys = pass.keys(step);
         const bool first = step.distance == 0;
@@ -366,7 +369,7 @@ void DividedAttention::forward(Backend& backend, Arena& workspace, Tensor y, Ten
         else
             results = pass.computed(step);
         backend.attention_forward(results.y, results.log_sum_exp, pass.queries(step).q, keys.k, keys.v,
-                                  attention_shape(shape, step.here));
+                                  attention_shape(shape, step));
         if (first)
             backend.copy(sum, y);
         else if (step.own)
@@ -416,7 +419,7 @@ void DividedAttention::backward(Backend& backend, Arena& workspace, Tensor dq, T
         const Keys keys = pass.keys(step);
         const Gradients gradients = pass.computed_gradients(step);
         backend.attention_backward(gradients.q, gradients.k, gradients.v, queries.dy, queries.q, keys.k, keys.v,
-                                   queries.y, queries.log_sum_exp, attention_shape(shape, step.here));
+                                   queries.y, queries.log_sum_exp, attention_shape(shape, step));
         if (step.distance == 0) {
             backend.copy(sums.q, gradients.q);
             backend.copy(sums.k, gradients.k);

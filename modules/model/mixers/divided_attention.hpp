@@ -60,7 +60,7 @@ class DividedAttention {
     std::int64_t window_over(std::int64_t length) const;
     Part part(std::int64_t distance, std::int64_t length, bool of_queries) const;
     Step step(std::int64_t distance, std::int64_t length) const;
-    kernels::AttentionShape attention_shape(const PassShape& shape, const Part& part) const;
+    kernels::AttentionShape attention_shape(const PassShape& shape, const Step& step) const;
     Memory allocate(Arena& arena, const PassShape& shape, Direction direction) const;
 
     const ContextChain* chain_;

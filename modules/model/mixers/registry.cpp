@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -61,6 +62,28 @@ bool exchanges_along_sequences(const config::ModelDescription& model) {
     const std::vector<const MixerType*> types = mixer_types(model);
     return std::any_of(types.begin(), types.end(),
                        [](const MixerType* type) { return type->sequence_division() == SequenceDivision::exchange; });
+}
+
+std::string why_documents_are_joined(const config::ModelDescription& model, std::int64_t length,
+                                     const std::string& key) {
+    for (const MixerType* type : mixer_types(model)) {
+        if (!type->keeps_documents_apart())
+            return fmt::format("the mixer {} does not keep documents apart; set data.documents = \"joined\"",
+                               type->name());
+        const std::int64_t alignment = type->document_alignment(model);
+        if (length % alignment != 0)
+            return fmt::format(
+                "{} = {} is no multiple of {} tokens, where {} lets documents that are kept apart begin "
+                "(its mini-batch); make it {}",
+                key, length, alignment, type->name(), std::max(length / alignment, std::int64_t{1}) * alignment);
+    }
+    return "";
+}
+
+std::int64_t document_alignment(const config::ModelDescription& model) {
+    std::int64_t tokens = 1;
+    for (const MixerType* type : mixer_types(model)) tokens = std::lcm(tokens, type->document_alignment(model));
+    return tokens;
 }
 
 }  // namespace lockstep::model

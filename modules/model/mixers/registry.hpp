@@ -70,6 +70,11 @@ class MixerType : public config::Kind {
     // whether it computes scores of token pairs, which a program may write to memory
     virtual bool scores_pairs() const { return false; }
 
+    // Whether its passes heed PassShape::documents; without, a run that keeps documents apart is refused.
+    virtual bool keeps_documents_apart() const { return false; }
+    // Tokens that documents that are kept apart must begin at multiples of, so that sequences can be divided.
+    virtual std::int64_t document_alignment(const config::ModelDescription&) const { return 1; }
+
     // The mixer of block `number`.
     virtual std::unique_ptr<Mixer> make(kernels::Backend& backend, const ParameterSet& parameters, std::int64_t number,
                                         const config::ModelDescription& model, const Neighbours& neighbours) const = 0;
@@ -85,7 +90,11 @@ inline bool register_mixer(std::unique_ptr<const MixerType> type) {
 const MixerType& mixer_type(const std::string& name);  // unknown: usage error that lists the known ones
 // Each of a model's mixers once, in the order of its blocks; usage error like above.
 std::vector<const MixerType*> mixer_types(const config::ModelDescription& model);
-bool divides_sequences(const config::ModelDescription& model);          // every mixer can
-bool exchanges_along_sequences(const config::ModelDescription& model);  // a mixer does
+bool divides_sequences(const config::ModelDescription& model);           // every mixer can
+bool exchanges_along_sequences(const config::ModelDescription& model);   // a mixer does
+std::int64_t document_alignment(const config::ModelDescription& model);  // of all its mixers
+// Why sequences of `length` tokens cannot hold documents that are kept apart, or "". `key` names the length.
+std::string why_documents_are_joined(const config::ModelDescription& model, std::int64_t length,
+                                     const std::string& key);
 
 }  // namespace lockstep::model

@@ -39,6 +39,13 @@ class TttType final : public MixerType {
 
     bool has_attention_keys() const override { return false; }  // it rotates by itself
 
+    // A stretch of a divided sequence begins with a mini-batch.
+    std::int64_t document_alignment(const config::ModelDescription& model) const override {
+        return options(model).mini_batch;
+    }
+
+    bool keeps_documents_apart() const override { return true; }
+
     void check(const config::ModelDescription& model) const override {
         const TttOptions ttt = options(model);
         if (ttt.base_lr_warmup > ttt.base_lr)

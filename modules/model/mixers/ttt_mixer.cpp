@@ -149,7 +149,7 @@ class TttMixer final : public Mixer {
             query_convolution_->hand_over(backend, carry->history, saved.shared, shape.length, recompute);
             history = carry->history.incoming();
         }
-        prepare(backend, saved, history, shape.length, 0);
+        prepare(backend, saved, history, shape, 0);
         const bool hands_over = carry && !recompute;
         if (hands_over) carry->state.receive();
         const TttCarry initial = carry ? state_in(carry->state.incoming(), shape) : TttCarry{};
@@ -255,7 +255,7 @@ class TttMixer final : public Mixer {
         const auto saved = plan(workspace, shape, false, Recompute::none);
         auto& pass = static_cast<TttSaved&>(*saved);
         inputs_.forward(backend, pass.projected, x);
-        prepare(backend, pass, state.history, shape.length, position);
+        prepare(backend, pass, state.history, shape, position);
         if (!state.history.empty()) move_convolution_history(backend, state.history, pass.shared);
         backend.ttt_decode(pass.y, state.inner, pass.q, pass.k, pass.v, pass.step_size, pass.token_scale, inner_,
                            ttt_shape(shape), position);
@@ -329,7 +329,7 @@ class TttMixer final : public Mixer {
     }
 
     TttShape ttt_shape(const PassShape& shape) const {
-        return {mlp_, shape.batch, shape.length, heads_, model_.head_width, options_.mini_batch};
+        return {mlp_, shape.batch, shape.length, heads_, model_.head_width, options_.mini_batch, shape.documents};
     }
 
     // The tensors of a state, flattened into one.
@@ -355,16 +355,16 @@ class TttMixer final : public Mixer {
     void convolutions_backward(Backend& backend, Arena& workspace, Tensor dshared, Tensor dq, Tensor dk, Tensor shared,
                                TttPassCarry* carry, const PassShape& shape) const {
         if (!carry) {
-            query_convolution_->backward(backend, dshared, dq, shared, shape.length, Accumulate::no);
-            key_convolution_->backward(backend, dshared, dk, shared, shape.length, Accumulate::yes);
+            query_convolution_->backward(backend, dshared, dq, shared, shape.length, shape.documents, Accumulate::no);
+            key_convolution_->backward(backend, dshared, dk, shared, shape.length, shape.documents, Accumulate::yes);
             return;
         }
         Handover& history = carry->history;
         history.receive_gradient();
         query_convolution_->backward_part(backend, workspace, dshared, dq, shared, history, Accumulate::no,
-                                          shape.length);
-        key_convolution_->backward_part(backend, workspace, dshared, dk, shared, history, Accumulate::yes,
-                                        shape.length);
+                                          shape.length, shape.documents);
+        key_convolution_->backward_part(backend, workspace, dshared, dk, shared, history, Accumulate::yes, shape.length,
+                                        shape.documents);
         history.send_gradient();
         query_convolution_->add_from_next_rank(backend, dshared, history, shape.length);
     }
@@ -374,12 +374,13 @@ class TttMixer final : public Mixer {
     }
 
     // From the projections to the scan. `history`: the convolutions' inputs before these tokens.
-    void prepare(Backend& backend, TttSaved& saved, Tensor history, std::int64_t length, std::int64_t position) const {
+    void prepare(Backend& backend, TttSaved& saved, Tensor history, const PassShape& shape,
+                 std::int64_t position) const {
         if (!key_apart()) {
-            query_convolution_->forward(backend, saved.q, saved.shared, history, length);
-            key_convolution_->forward(backend, saved.k, saved.shared, history, length);
+            query_convolution_->forward(backend, saved.q, saved.shared, history, shape.length, shape.documents);
+            key_convolution_->forward(backend, saved.k, saved.shared, history, shape.length, shape.documents);
         }
-        rotate(backend, rotary_, saved.q, saved.k, length, position, RotaryPairs::interleaved, false);
+        rotate(backend, rotary_, saved.q, saved.k, shape.length, position, RotaryPairs::interleaved, false);
         backend.step_size_forward(saved.step_size, saved.logit, step_bias_, step_scale());
         backend.token_scale_forward(saved.token_scale, token_step_);
     }

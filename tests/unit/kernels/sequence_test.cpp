@@ -117,9 +117,9 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_number_of_threads) {
         Floats dweight({width, 1, 4}), dbias({width}), dtable({vocabulary, width}), dposition({length, width}),
             losses({rows});
         auto ids = random_ids(rows, vocabulary, "ids");
-        backend.convolution_forward(y.tensor(), x.tensor(), weight.tensor(), bias.tensor(), {}, length);
+        backend.convolution_forward(y.tensor(), x.tensor(), weight.tensor(), bias.tensor(), {}, length, {});
         backend.convolution_backward(dx.tensor(), dweight.tensor(), dbias.tensor(), dy.tensor(), x.tensor(),
-                                     weight.tensor(), length, kernels::Accumulate::no);
+                                     weight.tensor(), length, {}, kernels::Accumulate::no);
         backend.embedding_backward(dtable.tensor(), dposition.tensor(), id_tensor(ids), dy.tensor(), 0, length);
         backend.cross_entropy(losses.tensor(), x.tensor(), id_tensor(ids), {0.5f}, {});
         return std::vector<Floats>{y, dx, dweight, dbias, dtable, dposition, losses, x};

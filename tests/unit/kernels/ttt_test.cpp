@@ -103,8 +103,9 @@ void compare_decoding(Backend& backend, const TttCase& c, const std::vector<std:
 }
 
 // With `carried` the sequences start from states of their own, and the loss depends on those behind their last tokens.
-void check_reference_gradients(bool mlp, bool carried) {
-    BOOST_TEST_CONTEXT((mlp ? "mlp" : "linear") << (carried ? ", carried" : "")) {
+// With `documents` the first sequence begins inside one, the second with one.
+void check_reference_gradients(bool mlp, bool carried, bool documents) {
+    BOOST_TEST_CONTEXT((mlp ? "mlp" : "linear") << (carried ? ", carried" : "") << (documents ? ", documents" : "")) {
         TttProblem p = problem_of({mlp, 2, carried ? 12u : 11u, 2, 8, 4});
         const Values dy = random_values("dy", p.q.size(), 0, 1);
         TttModels dfinal;
@@ -112,6 +113,7 @@ void check_reference_gradients(bool mlp, bool carried) {
             p.initial = random_models(p, "initial", 0.1);
             dfinal = random_models(p, "dfinal", 1);
         }
+        if (documents) reference::set_documents(p, 3, 19, {{2, 6, 7}, {3, 11}});
         TttProblem gradients = reference::ttt_backward(p, dy, dfinal);
         const auto loss = [&] {
             TttModels last;
@@ -155,7 +157,8 @@ void check_reference_gradients(bool mlp, bool carried) {
 
 BOOST_AUTO_TEST_CASE(reference_gradients_agree_with_finite_differences) {
     for (const bool mlp : {false, true})
-        for (const bool carried : {false, true}) check_reference_gradients(mlp, carried);
+        for (const bool carried : {false, true})
+            for (const bool documents : {false, true}) check_reference_gradients(mlp, carried, documents);
 }
 
 BOOST_AUTO_TEST_CASE(reference_decoding_equals_the_parallel_form) {

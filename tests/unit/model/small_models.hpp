@@ -118,11 +118,12 @@ inline std::vector<NamedModel> all_kinds() {
 // A model with its parameters moved off their special values (zeros and ones hide mistakes), and one batch of tokens.
 struct Fixture {
     Fixture(const config::ModelDescription& description, const model::PassShape& pass_shape, bool training = true,
-            model::Recompute recompute = model::Recompute::none)
+            model::Recompute recompute = model::Recompute::none, bool restarts_positions = false)
         : shape(pass_shape),
           backend(kernels::make_cpu_backend()),
           parameters({}, model::describe_parameters(description, model::whole_model(description)), training),
-          stage(start(description), parameters, description, options(description, pass_shape, training, recompute)) {
+          stage(start(description), parameters, description,
+                options(description, pass_shape, training, recompute, restarts_positions)) {
         const RandomStream random(5, "tokens");
         for (std::int64_t i = 0; i < shape.rows(); ++i) {
             ids.push_back(token(random, 2 * i, description.vocabulary));
@@ -157,12 +158,13 @@ struct Fixture {
                                          static_cast<std::uint64_t>(vocabulary));
     }
     static model::StageOptions options(const config::ModelDescription& description, const model::PassShape& shape,
-                                       bool training, model::Recompute recompute) {
+                                       bool training, model::Recompute recompute, bool restarts_positions) {
         model::StageOptions made;
         made.recompute = recompute;
         made.range = model::whole_model(description);
         made.shape = shape;
         made.training = training;
+        made.restarts_positions = restarts_positions;
         return made;
     }
     kernels::Backend& start(const config::ModelDescription&) {

@@ -85,16 +85,35 @@ std::int64_t between_0_and(std::int64_t most, std::int64_t x) {
     return x < 0 ? 0 : least(x, most);
 }
 
-// Of the queries from `first` on, those in lanes [begin, end) see a key.
+// The first key that a query sees, or what would be it if there were more keys.
+template <class T>
+std::int64_t first_key(const AttentionHead<T>& head, std::int64_t query) {
+    const std::int64_t of_window = head.window > 0 ? query + head.query_position - head.window + 1 : 0;
+    const std::int64_t of_document = head.starts ? head.starts[query] - head.key_position : 0;
+    const std::int64_t later = of_window > of_document ? of_window : of_document;
+    return later > 0 ? later : 0;
+}
+
+// Of a tile's queries from `first` on, those in lanes [begin, end) see a key. Keys must be asked for in order.
 struct Lanes {
     std::int64_t begin, end;
 };
 template <class T>
-Lanes lanes_that_see(const AttentionHead<T>& head, std::int64_t first, std::int64_t key, std::int64_t lanes) {
-    const std::int64_t begin = between_0_and(lanes, key - head.query_position - first);
-    if (head.window == 0) return {begin, lanes};
-    return {begin, between_0_and(lanes, key - head.query_position - first + head.window)};
-}
+class SeeingLanes {
+  public:
+    SeeingLanes(const AttentionHead<T>& head, std::int64_t first, std::int64_t count, std::int64_t lanes)
+        : behind_(head.query_position + first), count_(count), lanes_(lanes) {
+        for (std::int64_t i = 0; i < count; ++i) first_keys_[i] = first_key(head, first + i);
+    }
+    Lanes of(std::int64_t key) {
+        while (end_ < count_ && first_keys_[end_] <= key) ++end_;
+        return {between_0_and(lanes_, key - behind_), end_ < count_ ? end_ : lanes_};
+    }
+
+  private:
+    std::int64_t first_keys_[query_tile];  // ascending
+    std::int64_t behind_, count_, lanes_, end_ = 0;
+};
 
 // The queries [first, last) see keys [begin, end), not each of them all.
 struct Keys {
@@ -103,8 +122,7 @@ struct Keys {
 template <class T>
 Keys keys_seen(const AttentionHead<T>& head, std::int64_t first, std::int64_t last) {
     const std::int64_t end = least(head.key_length, last + head.query_position);
-    if (head.window == 0) return {0, end};
-    return {between_0_and(end, first + head.query_position - head.window + 1), end};
+    return {between_0_and(end, first_key(head, first)), end};
 }
 
 // With a cap: products of queries and keys become scores. Returns what the result is still to be scaled by.
@@ -160,7 +178,7 @@ void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std:
         const Rows values = rows_of(head.v + from * head.value_stride, head.value_stride, keys, width, rest);
         tile_product(out, width, {scores, key_tile, 1}, values.data, values.stride, 1, width, keys, true);
     }
-    const float inverse = 1.0f / total;
+    const float inverse = total > 0 ? 1.0f / total : 0.0f;
     for (std::int64_t c = 0; c < width; ++c) out[c] *= inverse;
     store_row(y + query * head.output_stride, out, width);
     log_sum_exp[query] = highest + __builtin_logf(total);
@@ -184,6 +202,10 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
         total[i] = 0.0f;
     }
     const Keys seen = keys_seen(head, first, first + count);
+    if (seen.begin == seen.end)
+        for (std::int64_t i = 0; i < count; ++i)
+            for (std::int64_t c = 0; c < width; ++c) out.data[i * out.stride + c] = 0.0f;
+    SeeingLanes<T> seeing(head, first, count, lanes);
     for (std::int64_t from = seen.begin; from < seen.end; from += key_tile) {
         const std::int64_t keys = least(key_tile, seen.end - from);
         float* rest = room;
@@ -194,7 +216,7 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
         for (std::int64_t j = 0; j < keys; ++j) {
             float* line = scores + j * lanes;
             const float scale = cap_scores(head, line, lanes);
-            const Lanes see = lanes_that_see(head, first, from + j, lanes);
+            const Lanes see = seeing.of(from + j);
             for (std::int64_t i = 0; i < see.begin; ++i) line[i] = -__builtin_inff();
             for (std::int64_t i = see.end; i < lanes; ++i) line[i] = -__builtin_inff();
 #pragma omp simd
@@ -227,7 +249,7 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
     }
     for (std::int64_t i = 0; i < count; ++i) {
         float* row = out.data + i * out.stride;
-        const float inverse = 1.0f / total[i];
+        const float inverse = total[i] > 0 ? 1.0f / total[i] : 0.0f;  // 0: no key
         for (std::int64_t c = 0; c < width; ++c) row[c] *= inverse;
         store_row(y + (first + i) * stride, row, width);
         log_sum_exp[first + i] = highest[i] + __builtin_logf(total[i]);
@@ -265,6 +287,10 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
             level[i] = log_sum_exp[first + i];
         }
         const Keys seen = keys_seen(head, first, first + count);
+        if (seen.begin == seen.end)
+            for (std::int64_t i = 0; i < count; ++i)
+                for (std::int64_t c = 0; c < width; ++c) dq_sums.data[i * dq_sums.stride + c] = 0.0f;
+        SeeingLanes<T> seeing(head, first, count, lanes);
         for (std::int64_t from = seen.begin; from < seen.end; from += key_tile) {
             const std::int64_t keys = least(key_tile, seen.end - from);
             float* rest = room;
@@ -285,7 +311,7 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
                     p[i] = exponential(scale * p[i] - level[i]);
                     ds[i] = head.scale * slope * p[i] * (ds[i] - along[i]);
                 }
-                const Lanes see = lanes_that_see(head, first, from + j, lanes);
+                const Lanes see = seeing.of(from + j);
                 for (std::int64_t i = 0; i < see.begin; ++i) p[i] = ds[i] = 0.0f;
                 for (std::int64_t i = see.end; i < lanes; ++i) p[i] = ds[i] = 0.0f;
             }

@@ -15,9 +15,11 @@ struct AttentionHead {
     std::int64_t output_stride;                           // of y and dy
     std::int64_t query_length, key_length, width;
     std::int64_t query_position;
-    std::int64_t window;  // 0: none
-    float scale;          // of the scores: 1/sqrt(f)
-    float score_cap;      // 0: none
+    std::int64_t window;         // 0: none
+    const std::int32_t* starts;  // of each query: where its document begins; null: all keys are of one
+    std::int64_t key_position;   // the first key's, as `starts` counts
+    float scale;                 // of the scores: 1/sqrt(f)
+    float score_cap;             // 0: none
 };
 
 constexpr std::int64_t attention_query_tile = 64, attention_key_tile = 64;
