@@ -14,6 +14,7 @@
 #include "command.hpp"
 #include "data/dataset.hpp"
 #include "layout/devices.hpp"
+#include "model/mixers/registry.hpp"
 #include "train/evaluation.hpp"
 #include "train/kept_tokenizer.hpp"
 #include "train/model_file.hpp"
@@ -23,7 +24,7 @@ namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string checkpoint, device = "auto", format = "text", jsonl_field = "text";
+    std::string checkpoint, device = "auto", format = "text", jsonl_field = "text", documents;
     std::vector<std::string> data;
     std::int64_t length = 0, micro = 0, windows = 0;
     bool by_position = false;
@@ -31,21 +32,23 @@ struct Options {
 
 // The mean losses of ranges of positions, two to an octave: 1, 2, 3, 4–5, 6–7, 8–11 …; position p follows p tokens.
 // What is left at the end, if less than half a range, belongs to the last one.
-Table table_by_position(const std::vector<double>& losses) {
+Table table_by_position(const train::LossesByPosition& losses) {
     Table table({{"first_position", "from position"},
                  {"last_position", "to"},
                  {"validation_loss", "validation loss, nats", 5},
                  {"perplexity", "perplexity", 3}});
-    const auto length = static_cast<std::int64_t>(losses.size());
+    const auto length = static_cast<std::int64_t>(losses.sums.size());
     const auto size_of_range = [](std::int64_t first) {
         return std::max<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(first)) / 2, 1);
     };
     for (std::int64_t first = 1; first <= length;) {
         std::int64_t last = first + size_of_range(first) - 1;
         if (2 * (length - last) < size_of_range(last + 1)) last = length;
-        const double sum = std::accumulate(losses.begin() + first - 1, losses.begin() + last, 0.0);
-        const double loss = sum / static_cast<double>(last - first + 1);
-        table.add_row({first, last, loss, std::exp(loss)});
+        const auto sum_of = [&](const std::vector<double>& values) {
+            return std::accumulate(values.begin() + first - 1, values.begin() + last, 0.0);
+        };
+        const double targets = sum_of(losses.targets), loss = sum_of(losses.sums) / targets;
+        table.add_row({first, last, targets > 0 ? Cell(loss) : Cell(), targets > 0 ? Cell(std::exp(loss)) : Cell()});
         first = last + 1;
     }
     return table;
@@ -71,6 +74,8 @@ data::DatasetOptions dataset_options(const Options& options, const train::ModelF
         dataset.kept_tokenizer =
             train::kept_tokenizer(file.contents, file.path, ", so it cannot read text; name token files");
     dataset.jsonl_field = options.jsonl_field;
+    dataset.separate_documents = file.description.data.separates_documents();
+    dataset.document_alignment = model::document_alignment(file.description.model);
     return dataset;
 }
 
@@ -82,11 +87,18 @@ int run(const Options& options) {
         const layout::Devices devices =
             layout::open_devices(config::from_word<config::DeviceChoice>(options.device, "--device"), session, true);
         kernels::Backend& backend = *devices.backend;
-        const train::ModelFile file = train::load_model(options.checkpoint, backend, *group);
+        train::ModelFile file = train::load_model(options.checkpoint, backend, *group);
+        if (!options.documents.empty())
+            file.description.data.documents = config::from_word<config::DocumentMode>(options.documents, "--documents");
         const auto& model = file.description.model;
         const std::int64_t length = options.length > 0 ? options.length : file.description.batch.length;
         std::optional<data::Dataset> dataset;
         cluster::together(*group, [&] {
+            if (file.description.data.separates_documents())
+                if (const std::string why = model::why_documents_are_joined(
+                        model, length, options.length > 0 ? "--length" : "the sequence length");
+                    !why.empty())
+                    throw usage_error("{}", why);
             dataset.emplace(dataset_options(options, file));
             if (dataset->vocabulary() > model.vocabulary)
                 throw usage_error(
@@ -108,11 +120,14 @@ int run(const Options& options) {
         const std::int64_t micro = options.micro > 0 ? options.micro : std::max<std::int64_t>(1, 4096 / length);
         stage_options.shape = {std::min(micro, dataset->windows()), length};
         stage_options.training = false;
+        stage_options.restarts_positions = file.description.restarts_positions();
         model::Stage stage(backend, *file.parameters, model, stage_options);
         stage.set_inner_rate_factor(train::inner_rate_factor(file));
-        train::BatchTensors batch(backend.device(), stage_options.shape);
+        train::DocumentBatches apart;
+        if (file.description.data.separates_documents()) apart = {length, 0, stage_options.restarts_positions};
+        train::BatchTensors batch(backend.device(), stage_options.shape, apart);
         ProgressLine progress("evaluation");
-        std::vector<double> losses;
+        train::LossesByPosition losses;
         const train::Evaluation result = train::evaluate(backend, stage, batch, *dataset, options.windows, *group,
                                                          progress, options.by_position ? &losses : nullptr);
         Table table({{"checkpoint", "checkpoint"},
@@ -144,6 +159,8 @@ void add_eval(CLI::App& program, Action& action) {
     command->add_option("--jsonl-field", options->jsonl_field, "The field with the text, in JSON Lines");
     command->add_option("--device", options->device, "auto, cpu or cuda");
     command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")->check(above_zero());
+    command->add_option("--documents", options->documents,
+                        "joined or separate: whether tokens see other documents of their window (default: as trained)");
     command->add_option("--micro", options->micro, "Sequences per forward pass (default: about 4096 tokens)")
         ->check(above_zero());
     command->add_option("--windows", options->windows, "Use only the first N windows of the data (default: all)")

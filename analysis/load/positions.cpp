@@ -17,6 +17,7 @@ std::vector<PositionLoss> losses_by_position(const std::string& path) {
     try {
         const nlohmann::json file = nlohmann::json::parse(stream);
         for (const nlohmann::json& range : file.at("positions")) {
+            if (range.at("validation_loss").is_null()) continue;  // where no token has a target
             const PositionLoss loss{range.at("first_position").get<std::int64_t>(),
                                     range.at("last_position").get<std::int64_t>(),
                                     range.at("validation_loss").get<double>()};

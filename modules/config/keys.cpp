@@ -157,6 +157,13 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
     keys.push_back({"data.validation", PathsOrFraction{&data.validation, &data.validation_fraction},
                     "The same for validation, or the fraction of the training windows kept for it."});
     keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen."});
+    keys.push_back({"data.documents", choice_of(data.documents),
+                    "What tokens see of other documents in their window: `joined`, all that come before; `separate`, "
+                    "nothing, for which the data must tell where documents end."});
+    keys.push_back(
+        {"data.restart_positions", &data.restart_positions,
+         "With `documents = \"separate\"`: learned positions count from each document's first token. Makes no "
+         "difference with `model.position = \"rope\"`."});
     keys.push_back(
         {"data.tokenizer", &data.tokenizer,
          "Tokenizer of plain text, and kept in checkpoints for `.bin` files: `bytes`, a sentencepiece `.model` file, a "

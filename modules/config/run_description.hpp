@@ -35,9 +35,12 @@ struct DataSection {
     std::vector<std::string> validation;  // files or folders …
     double validation_fraction = 0;       // … or the last part of the training windows
     DataOrder order = DataOrder::random;
+    DocumentMode documents = DocumentMode::joined;
+    bool restart_positions = true;     // learned positions, in each document that is kept apart
     std::string tokenizer = "auto";    // of plain text and .bin files; "auto": that of init.from, else "bytes"
     std::string jsonl_field = "text";  // of JSON Lines
 
+    bool separates_documents() const { return documents == DocumentMode::separate; }
     bool tokenizer_is_automatic() const { return tokenizer == "auto"; }
 };
 
@@ -141,6 +144,11 @@ struct RunDescription {
     TraceSection trace;
     WatchdogSection watchdog;
     SyncSection sync;
+
+    // Whether learned positions count from each document's first token.
+    bool restarts_positions() const {
+        return data.separates_documents() && data.restart_positions && model.position == Position::learned;
+    }
 };
 
 // The folders that belong to the run: run.folder, checkpoint.folder and checkpoint.local, each with run.name below it.

@@ -17,6 +17,8 @@ enum class Position : unsigned char { rope, learned, none };
 enum class RopeScaling : unsigned char { none, llama3 };
 enum class Bias : unsigned char { none, qkv, all };
 enum class DataOrder : unsigned char { random, sequential };
+// Whether tokens see the other documents of their sequence.
+enum class DocumentMode : unsigned char { joined, separate };
 enum class Decay : unsigned char { all, matrices };
 enum class ScheduleKind : unsigned char { cosine, linear, constant, wsd };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
@@ -67,6 +69,8 @@ template <>
 inline constexpr auto words_in<Bias> = std::to_array<std::string_view>({"none", "qkv", "all"});
 template <>
 inline constexpr auto words_in<DataOrder> = std::to_array<std::string_view>({"random", "sequential"});
+template <>
+inline constexpr auto words_in<DocumentMode> = std::to_array<std::string_view>({"joined", "separate"});
 template <>
 inline constexpr auto words_in<Decay> = std::to_array<std::string_view>({"all", "matrices"});
 template <>

@@ -139,15 +139,20 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
         options.slots = slots[chunk];
         options.recompute = description.parallel.recompute;
         options.neighbours = &neighbours;
+        options.restarts_positions = description.restarts_positions();
         const StageBytes bytes = bytes_of_chunk(backend, model, type, part, options);
         plan.activations += bytes.activations;
         plan.workspace += bytes.workspace;
         plan.tables += bytes.tables;
         plan.under_way += slots[chunk];
         // Tokens, targets and losses, on the device and where the host makes them.
-        const std::int64_t batches = options.range.embedding ? slots[chunk] : options.range.head ? 1 : 0;
-        plan.tables += static_cast<std::size_t>(batches * options.shape.rows() * (device == DeviceKind::cpu ? 5 : 3)) *
-                       sizeof(std::int32_t);
+        const bool separate = description.data.separates_documents(), on_cpu = device == DeviceKind::cpu;
+        const std::int64_t batches = options.range.embedding || separate ? slots[chunk] : options.range.head ? 1 : 0;
+        std::int64_t integers = options.shape.rows() * (on_cpu ? 5 : 3);
+        // Where documents begin and end in whole sequences, and positions in them.
+        if (separate) integers += (on_cpu ? 2 : 1) * 2 * batch.micro * description.batch.length;
+        if (options.restarts_positions) integers += (on_cpu ? 2 : 1) * options.shape.rows();
+        plan.tables += static_cast<std::size_t>(batches * integers) * sizeof(std::int32_t);
     }
 
     const bool ends =

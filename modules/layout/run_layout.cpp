@@ -69,6 +69,10 @@ std::string why_impossible(const config::RunDescription& description, const conf
                                       description.batch.length};
     for (const model::MixerType* mixer : model::mixer_types(model))
         if (const std::string why = mixer->why_impossible(model, of_mixer); !why.empty()) return why;
+    if (description.data.separates_documents())
+        if (const std::string why = model::why_documents_are_joined(model, description.batch.length, "batch.length");
+            !why.empty())
+            return why;
     if (model.mlp_width % grid.tensor != 0)
         return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", grid.tensor, model.mlp_width);
     if (grid.tensor > model.vocabulary)

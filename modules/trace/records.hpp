@@ -29,7 +29,7 @@ struct StepRecord {
 };
 
 struct StepNumbers : StepRecord {
-    double rank_loss = 0;             // mean over this rank's tokens, where it computes a loss
+    double rank_loss = 0;  // the sum over this rank's tokens times ranks over all targets, where it has a loss
     std::int64_t zero_gradients = 0;  // elements, over all ranks
     // Running totals, including this step.
     std::int64_t run_samples = 0, run_tokens = 0, run_skipped = 0;  // over all launches

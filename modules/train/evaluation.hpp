@@ -9,6 +9,7 @@
 #include "cluster/host_group.hpp"
 #include "data/dataset.hpp"
 #include "model/stage.hpp"
+#include "train/batch.hpp"
 
 namespace lockstep::train {
 
@@ -19,16 +20,6 @@ struct Evaluation {
     double bits_per_byte = 0;
 };
 
-// Tensors of one micro-batch on the device.
-struct BatchTensors {
-    BatchTensors(Device device, const model::PassShape& shape);
-    Arena memory;
-    Tensor ids, targets, losses;                       // [N]; fp32 losses
-    Tensor sum;                                        // fp64 [1]: sum of the losses
-    std::vector<std::int32_t> host_ids, host_targets;  // filled first, then uploaded
-    void upload(kernels::Backend& backend);            // ids and targets
-};
-
 // This rank's share of a data set: sequences per forward pass and tokens per sequence; its place among the replicas
 // that divide the windows; and whether it contributes losses and token counts, since ranks of one replica see the same
 // windows.
@@ -37,8 +28,8 @@ struct EvaluationShare {
     model::Part replicas;
     bool counts_losses = true, counts_tokens = true;
 };
-// Runs one micro-batch, filled by `load` (ids and targets [micro, length]), and adds its losses to a sum.
-using LoadWindows = std::function<void(std::int32_t* ids, std::int32_t* targets)>;
+// Runs one micro-batch, filled by `load`, and adds its losses to a sum.
+using LoadWindows = std::function<void(const HostBatch& batch)>;
 using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 
 // Collective: the first `windows` windows of `data` in order (0: all). `evaluate_batch` adds the losses to `sum` (fp64
@@ -46,9 +37,14 @@ using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
                     cluster::HostGroup& group, ProgressLine& progress);
-// With the whole model on every rank. `by_position`, where it is not null: the mean loss at each position of a window.
+// Of each position of a window: the sum of its losses and how many there were. Documents that are kept apart leave
+// positions without.
+struct LossesByPosition {
+    std::vector<double> sums, targets;
+};
+// With the whole model on every rank. `by_position` may be null.
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
                     std::int64_t windows, cluster::HostGroup& group, ProgressLine& progress,
-                    std::vector<double>* by_position = nullptr);
+                    LossesByPosition* by_position = nullptr);
 
 }  // namespace lockstep::train

@@ -39,7 +39,9 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
     const auto chunks = static_cast<std::int64_t>(options.chunks.size());
     const model::ContextChain& chain = options.neighbours->chain;
     shape_ = {options.micro, options.length / chain.size()};
-    recordable_ = devices.on_gpu() && options.stages == 1 && chain.alone() && options.neighbours->group.alone();
+    // With documents apart, the gradients' scale, which would be part of a recording, is another in each step.
+    recordable_ = devices.on_gpu() && options.stages == 1 && chain.alone() && options.neighbours->group.alone() &&
+                  !options.separates_documents;
     if (!chain.alone()) {
         host_ids_.resize(static_cast<std::size_t>(options.micro * options.length));
         host_targets_.resize(host_ids_.size());
@@ -56,6 +58,7 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         stage.slots = layout::slots_of(steps, number);
         stage.recompute = options.recompute;
         stage.neighbours = options.neighbours;
+        stage.restarts_positions = options.restarts_positions;
         stage.z_loss = static_cast<float>(options.z_loss);
         stage.loss_scale = options.loss_scale;
         stage.tracer = options.tracer;
@@ -63,10 +66,15 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         chunk.segments = plan.chunks[at];
         chunk.first = groups.place.pipeline == 0 && number == 0;
         chunk.last = groups.place.pipeline + 1 == options.stages && number + 1 == chunks;
+        chunk.reads_tokens = stage.range.embedding || stage.range.head;
         has_head_ = has_head_ || stage.range.head;
-        // The backward pass needs the embedding's tokens again; targets are used once.
-        const int batches = stage.range.embedding ? stage.slots : stage.range.head ? 1 : 0;
-        for (int slot = 0; slot < batches; ++slot) chunk.batches.emplace_back(devices.backend->device(), shape_);
+        // The backward pass needs the embedding's tokens again, and all blocks' documents; targets are used once.
+        const bool kept = stage.range.embedding || options.separates_documents;
+        const int batches = kept ? stage.slots : stage.range.head ? 1 : 0;
+        DocumentBatches apart;
+        if (options.separates_documents)
+            apart = {options.length, chain.rank() * shape_.length, options.restarts_positions};
+        for (int slot = 0; slot < batches; ++slot) chunk.batches.emplace_back(devices.backend->device(), shape_, apart);
         chunk.sent_activation.resize(static_cast<std::size_t>(stage.slots));
         chunk.sent_gradient.resize(static_cast<std::size_t>(stage.slots));
         chunks_.push_back(std::move(chunk));
@@ -104,10 +112,16 @@ void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, cons
     {
         const auto scope = timer_.scope(timed, regions_.pass.data_loading);
         const model::ContextChain& chain = options_.neighbours->chain;
-        if (chain.alone()) {
-            load(micro_batch, tensors.host_ids.data(), tensors.host_targets.data());
+        HostBatch host = tensors.host();
+        if (!chunk.reads_tokens) {
+            host.ids = host.targets = nullptr;
+            load(micro_batch, host);
+        } else if (chain.alone()) {
+            load(micro_batch, host);
         } else {
-            load(micro_batch, host_ids_.data(), host_targets_.data());
+            host.ids = host_ids_.data();
+            host.targets = host_targets_.data();
+            load(micro_batch, host);
             for (std::int64_t sequence = 0; sequence < options_.micro; ++sequence) {
                 const std::int64_t from = sequence * options_.length + chain.rank() * shape_.length;
                 std::copy_n(host_ids_.data() + from, shape_.length, tensors.host_ids.data() + sequence * shape_.length);
@@ -117,6 +131,7 @@ void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, cons
         }
     }
     timer_.phase(exact, regions_.pass.data_movement, "data_movement", [&] { tensors.upload(*devices_.backend); });
+    chunk.stage->set_documents(slot, tensors.documents, tensors.places);
 }
 
 void Pipeline::forward_work(const Step& step, Chunk& chunk, int slot) {

@@ -27,6 +27,7 @@ struct PipelineOptions {
     std::int64_t most_micro_batches = 1;  // of any step
     model::Recompute recompute = model::Recompute::none;
     const model::Neighbours* neighbours = nullptr;  // outlives the pipeline
+    bool separates_documents = false, restarts_positions = false;
     double z_loss = 0;
     Tensor loss_scale;
     trace::Tracer* tracer = nullptr;
@@ -34,8 +35,7 @@ struct PipelineOptions {
 
 class Pipeline {
   public:
-    // Fills the ids and targets [micro, length] of a micro-batch.
-    using Load = std::function<void(std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets)>;
+    using Load = std::function<void(std::int64_t micro_batch, const HostBatch& batch)>;
     // Called when this rank's backward pass has completed the bucket's gradients.
     using Reduce = std::function<void(std::size_t bucket)>;
 
@@ -64,7 +64,8 @@ class Pipeline {
         std::vector<BatchTensors> batches;  // per slot, where tokens are needed
         std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // per slot
         bool first = false, last = false;                                                // chunk of the whole model
-        std::int64_t backward_left = 0;                                                  // micro-batches of this step
+        bool reads_tokens = false;       // has the embedding or the head
+        std::int64_t backward_left = 0;  // micro-batches of this step
     };
     struct Step;  // the arguments of run()
 

@@ -123,6 +123,9 @@ void log_changed_keys(const Resume& resume, const config::RunDescription& resolv
     for (const char* section : {"batch", "optimizer", "schedule", "precision"})  // parallel: see log_what_differs()
         for (const auto& difference : config::differences(resolved, resume.description, section))
             if (!difference.starts_with("batch.micro")) list.push_back(difference);
+    for (const auto& difference : config::differences(resolved, resume.description, "data"))
+        if (difference.starts_with("data.documents") || difference.starts_with("data.restart_positions"))
+            list.push_back(difference);
     if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 
@@ -160,7 +163,7 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     if (saved.data_checksum != launch.data.training->checksum() || saved.length != launch.description.batch.length ||
         saved.seed != launch.description.run.seed)
         log::warning(
-            "the training data, batch.length or run.seed differs from the checkpoint's: the sample order changes "
+            "the training data, data.documents, batch.length or run.seed differs from the checkpoint's: the sample order changes "
             "from here on, and some samples may be seen twice");
 }
 

@@ -9,6 +9,7 @@
 #include "cluster/agree.hpp"
 #include "data/tokenizer.hpp"
 #include "layout/batch_plan.hpp"
+#include "model/mixers/registry.hpp"
 #include "train/kept_tokenizer.hpp"
 
 namespace lockstep::train {
@@ -37,6 +38,8 @@ void open_datasets(RunData& run, const config::RunDescription& description,
     options.length = description.batch.length;
     options.seed = description.run.seed;
     options.random = data.order == config::DataOrder::random;
+    options.separate_documents = data.separates_documents();
+    options.document_alignment = model::document_alignment(description.model);
     run.training.emplace(options);
     if (!data.validation.empty()) {
         const std::string kind = run.training->tokenizer_kind();
@@ -120,6 +123,11 @@ void log_data(const RunData& run, const config::BatchSection& batch) {
               batch.ramp ? "up to " : "", batch.global, plural(batch.global), run.steps == 1 ? "is" : "are",
               static_cast<double>(samples) / static_cast<double>(training.windows()),
               sources.size() > 1 ? " of all windows together" : "");
+    if (training.separates_documents())
+        log::info("{} document{}, kept apart{}", with_commas(training.documents()), plural(training.documents()),
+                  training.padding_share() > 0
+                      ? fmt::format("; {:.2f} % of the tokens are padding", 100 * training.padding_share())
+                      : "");
     if (sources.size() == 1) return;
     const std::vector<std::int64_t> counts = training.counts_before(samples);
     for (std::size_t i = 0; i < sources.size(); ++i)

@@ -58,6 +58,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
     numbers.epoch = epoch;
     numbers.batch = layout::batch_after(description.batch, parts_.state.counters.samples + samples_in_flight());
     numbers.tokens = numbers.batch * description.batch.length;
+    issued.targets = count_targets(numbers.batch);
     numbers.learning_rate = optim::learning_rate(description.schedule, parts_.launch.data.steps, step);
     numbers.model_flop = rates_.model_per_token * static_cast<double>(numbers.tokens);
     numbers.hardware_flop = rates_.hardware_per_token * static_cast<double>(numbers.tokens);
@@ -66,7 +67,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
         optim::inner_rate_factor(description.model, description.schedule.warmup, step));
     parts_.layers.set_timed(exact);
     clear(exact);
-    run_passes(numbers.batch, exact);
+    run_passes(numbers.batch, issued.targets, exact);
     exchange_gradients(exact);
     issued.loss_scale = backend.read_later(parts_.state.optimizer->loss_scale());
     issued.start += parts_.before_update();  // a checkpoint's time, not the step's
@@ -89,16 +90,26 @@ void StepRunner::clear(bool exact) {
         backend.fill(gradients, std::numeric_limits<float>::infinity());
 }
 
-void StepRunner::run_passes(std::int64_t batch, bool exact) {
+// Of a step's samples: all tokens, or, with documents apart, those that another one of their document follows.
+std::int64_t StepRunner::count_targets(std::int64_t batch) const {
+    const Launch& launch = parts_.launch;
+    if (!launch.description.data.separates_documents()) return batch * launch.description.batch.length;
+    std::int64_t targets = 0;
+    for (std::int64_t sample = next_sample(); sample < next_sample() + batch; ++sample)
+        targets += launch.data.training->counted_tokens(sample);
+    return std::max<std::int64_t>(targets, 1);
+}
+
+void StepRunner::run_passes(std::int64_t batch, std::int64_t targets, bool exact) {
     const Launch& launch = parts_.launch;
     const std::int64_t micro = launch.plan.micro, length = launch.description.batch.length;
     const std::int64_t micro_batches = batch / launch.grid.data / micro;
     const std::int64_t first = next_sample() + launch.groups.place.data * micro_batches * micro;
-    const auto load = [&](std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets) {
+    const auto load = [&](std::int64_t micro_batch, const HostBatch& to) {
         for (std::int64_t i = 0; i < micro; ++i)
-            launch.data.training->fetch(first + micro_batch * micro + i, ids + i * length, targets + i * length);
+            fetch_sample(*launch.data.training, first + micro_batch * micro + i, length, i, to);
     };
-    parts_.pipeline.run(micro_batches, exact, 1.0 / static_cast<double>(batch * length), rank_loss_, load,
+    parts_.pipeline.run(micro_batches, exact, 1.0 / static_cast<double>(targets), rank_loss_, load,
                         [&](std::size_t bucket) { parts_.exchange.begin(bucket); });
     if (fault::asks("loss", "nan")) launch.devices.backend->fill(losses_, std::nanf(""));
 }
@@ -136,11 +147,11 @@ trace::StepNumbers StepRunner::finish() {
     // If steps overlap, each counts from the end of the previous one.
     numbers.seconds = now - std::max(issued.start, last_finish_);
     last_finish_ = now;
-    const auto tokens = static_cast<double>(numbers.tokens);
-    numbers.loss = losses[1] / tokens;
+    const auto targets = static_cast<double>(issued.targets);
+    numbers.loss = losses[1] / targets;
     // Only stages with the head have a loss.
     const auto replicas = static_cast<double>(parts_.launch.grid.replicas());
-    numbers.rank_loss = parts_.pipeline.has_head() ? losses[0] * replicas / tokens : numbers.loss;
+    numbers.rank_loss = parts_.pipeline.has_head() ? losses[0] * replicas / targets : numbers.loss;
     numbers.loss_scale = issued.loss_scale->get()[0];
     count(numbers, decision);
     fault::at("step_end");

@@ -58,13 +58,15 @@ class StepRunner {
   private:
     struct Issued {
         trace::StepNumbers numbers;  // known before the step has run
+        std::int64_t targets = 0;    // tokens with a loss
         bool exact = true;
         double start = 0;
         std::uint64_t communications = 0;  // the newest one in the flight recorder
         std::unique_ptr<kernels::Later> losses, loss_scale, decision;
     };
     void clear(bool exact);
-    void run_passes(std::int64_t batch, bool exact);
+    std::int64_t count_targets(std::int64_t batch) const;
+    void run_passes(std::int64_t batch, std::int64_t targets, bool exact);
     void exchange_gradients(bool exact);
     void update(double learning_rate, bool exact);
     std::int64_t samples_in_flight() const;

@@ -58,6 +58,8 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     options.most_micro_batches = launch.plan.micro_batches;
     options.recompute = description.parallel.recompute;
     options.neighbours = &layers.neighbours;
+    options.separates_documents = description.data.separates_documents();
+    options.restarts_positions = description.restarts_positions();
     options.z_loss = description.optimizer.z_loss;
     options.loss_scale =
         description.precision.compute == config::Precision::fp16 ? state.optimizer->loss_scale() : Tensor();

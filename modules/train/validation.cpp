@@ -55,8 +55,7 @@ Evaluation Validation::run(std::int64_t step) {
     share.counts_losses = pipeline_.has_head() && layers_.tensor.first();
     share.counts_tokens = share.counts_losses && layers_.context.first();
     const auto evaluate_batch = [&](const LoadWindows& load) {
-        pipeline_.forward_only(loss_,
-                               [&](std::int64_t, std::int32_t* ids, std::int32_t* targets) { load(ids, targets); });
+        pipeline_.forward_only(loss_, [&](std::int64_t, const HostBatch& batch) { load(batch); });
     };
     ProgressLine progress(fmt::format("validation at step {}", step));
     const Evaluation evaluation = evaluate(*launch_.devices.backend, *launch_.data.validation, windows_, share, loss_,

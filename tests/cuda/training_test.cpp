@@ -370,6 +370,24 @@ BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
         }
 }
 
+// Every mixer among documents that do not see each other, around windows of 32 tokens.
+BOOST_AUTO_TEST_CASE(documents_are_kept_apart_as_on_cpus) {
+    Trained trained;
+    const fs::path lines = trained.place.path() / "short.jsonl";
+    write_short_documents(lines);
+    const std::string documents =
+        "--set schedule.steps=4 --set model.ttt.mini_batch=4 --set data.documents=separate "
+        "--set data.train=" +
+        lines.string() + " ";
+    for (const std::string mixers : {"[\"attention\",\"ttt-linear\"]", "[\"gated-deltanet\",\"ttt-mlp\"]"})
+        BOOST_TEST_CONTEXT(mixers) {
+            const std::string of_mixers = documents + "--set 'model.mixer=" + mixers + "' ";
+            const fs::path cpu = trained.run(train(of_mixers, "cpu"), 0, gpus(1));
+            check_near(trained.run(train(of_mixers), 0, gpus(1)), cpu, 2e-4);
+            check_near(trained.run(train(of_mixers + "--set parallel.context=2"), 2, gpus(2)), cpu, 2e-4);
+        }
+}
+
 // What is divided for bf16 is the fp32 master values, which no rank has whole.
 BOOST_AUTO_TEST_CASE(divided_master_values_change_nothing) {
     Trained trained;

@@ -183,6 +183,14 @@ inline std::string make_text(std::size_t bytes, std::uint64_t seed = 1) {
     return text;
 }
 
+// JSON Lines with documents of 1 to 75 bytes.
+inline void write_short_documents(const fs::path& file) {
+    std::string lines;
+    for (std::size_t number = 0; number < 400; ++number)
+        lines += Json{{"text", make_text(1 + number * number % 75, number)}}.dump() + "\n";
+    write_file(file, lines);
+}
+
 // A folder that is removed afterwards, with text/ (three files) and run.toml, a run of twelve steps of a second or so.
 class Workplace {
   public:

@@ -51,6 +51,7 @@ void run_all(int ranks) {
     const Workplace place;
     std::vector<GridCase> cases = grid_cases(ranks);
     BOOST_TEST_REQUIRE(!cases.empty());
+    write_short_documents(place.path() / "short.jsonl");
     std::set<std::string> references;
     std::size_t next = static_cast<std::size_t>(ranks);
     for (const GridCase& one : cases) {
@@ -61,6 +62,7 @@ void run_all(int ranks) {
             alone.mixer = one.mixer;
             alone.own_heads = one.own_heads;
             alone.bounded = one.bounded;
+            alone.documents = one.documents;
             if (references.insert(expected).second)
                 check_exit(train(place.path(), expected, alone, freezing(lists[list])), 0);
             check_exit(train(place.path(), name, one, freezing(lists[list])), 0);

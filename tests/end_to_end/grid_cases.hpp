@@ -22,9 +22,12 @@ struct GridCase {
     bool sequence = false;
     bool own_heads = false;  // of attention: wider than the model's width over their number, with norms
     bool bounded = false;    // windows of every second block, caps of scores and logits
+    bool documents = false;  // that do not see each other, of positions learned in each where there is only attention
 
     std::string mixers() const { return mixer == "hybrid" ? "'[\"ttt-linear\",\"ttt-linear\",\"attention\"]'" : mixer; }
-    std::string kind() const { return mixer + (own_heads ? "-heads" : "") + (bounded ? "-bounded" : ""); }
+    std::string kind() const {
+        return mixer + (own_heads ? "-heads" : "") + (bounded ? "-bounded" : "") + (documents ? "-documents" : "");
+    }
     int ranks() const { return data * tensor * pipeline * context; }
     std::string name() const {
         return kind() + "-d" + std::to_string(data) + "-t" + std::to_string(tensor) + "-p" + std::to_string(pipeline) +
@@ -49,7 +52,9 @@ struct GridCase {
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
                set("recompute", recompute) + set("sequence", sequence ? "true" : "false") +
                (own_heads ? " --set model.head_width=12 --set model.qk_norm=true" : "") +
-               (bounded ? " --set model.window=[11,0] --set model.score_cap=2.0 --set model.logit_cap=4.0" : "");
+               (bounded ? " --set model.window=[11,0] --set model.score_cap=2.0 --set model.logit_cap=4.0" : "") +
+               (documents ? " --set data.train=short.jsonl --set data.documents=separate" : "") +
+               (documents && mixer == "attention" ? " --set model.position=learned" : "");
     }
     bool possible() const {
         const int share = grid_batch / data;
@@ -158,7 +163,16 @@ inline std::vector<GridCase> few_ranks_grid_cases() {
             {"attention", 1, 1, 1, 2, 0, 1, "none", false, true, true},
             {"attention", 2, 1, 1, 2, 1, 1, "full", false, false, true},
             {"attention", 1, 1, 1, 4, 0, 1, "cheap", false, false, true},
-            {"hybrid", 1, 2, 1, 2, 0, 1, "none", true, false, true}};
+            {"hybrid", 1, 2, 1, 2, 0, 1, "none", true, false, true},
+            {"attention", 1, 1, 1, 2, 0, 1, "none", false, false, false, true},
+            {"attention", 2, 1, 2, 1, 1, 1, "full", false, false, false, true},
+            {"attention", 1, 1, 1, 4, 0, 1, "none", false, false, true, true},
+            {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false, false, false, true},
+            {"ttt-linear", 2, 1, 1, 1, 1, 1, "full", false, false, false, true},
+            {"ttt-mlp", 1, 1, 1, 4, 0, 1, "cheap", false, false, false, true},
+            {"gated-deltanet", 1, 2, 1, 2, 0, 1, "none", true, false, false, true},
+            {"gated-deltanet", 1, 1, 3, 1, 0, 1, "full", false, false, false, true},
+            {"hybrid", 1, 1, 2, 2, 0, 1, "selective", false, false, false, true}};
 }
 
 // LOCKSTEP_GRIDS=all: the full product.

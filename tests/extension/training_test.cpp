@@ -49,6 +49,7 @@ BOOST_AUTO_TEST_CASE(is_refused_where_its_limits_say_so) {
     refuses(1, "--set model.ema.floor=2", "model.ema.floor = 2: it must be at most 1");
     refuses(1, "--set model.ema.flor=0.5", "did you mean model.ema.floor");
     refuses(1, "--set model.mixer=eema", "ema");
+    refuses(1, "--set data.documents=separate", "the mixer ema does not keep documents apart");
 }
 
 BOOST_AUTO_TEST_CASE(resumes_bit_for_bit) {

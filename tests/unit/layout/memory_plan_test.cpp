@@ -65,6 +65,7 @@ MemoryPlan allocated(const config::RunDescription& description, const config::Gr
         options.slots = slots_of(steps, static_cast<std::int64_t>(chunk));
         options.recompute = description.parallel.recompute;
         options.neighbours = &neighbours;
+        options.restarts_positions = description.restarts_positions();
         const model::Stage stage(backend, parameters, description.model, options);
         sizes.activations += stage.activation_bytes();
         sizes.workspace += stage.workspace_bytes();
@@ -125,6 +126,8 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
                 description.model.norm = tied ? config::NormKind::layer : config::NormKind::rms;
                 description.model.bias = tied && attention ? config::Bias::all : config::Bias::none;
                 description.model.position = tied && attention ? config::Position::learned : config::Position::rope;
+                if (tied && precision == config::Precision::bf16)
+                    description.data.documents = config::DocumentMode::separate;
                 if (attention && !tied) {
                     description.model.kv_heads = 2;
                     description.model.head_width = 24;

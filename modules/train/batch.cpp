@@ -1,0 +1,57 @@
+#include "train/batch.hpp"
+
+namespace lockstep::train {
+
+void fetch_sample(const data::Dataset& data, std::int64_t number, std::int64_t length, std::int64_t row,
+                  const HostBatch& batch) {
+    const std::int64_t at = row * length;
+    if (batch.ids) data.fetch(number, batch.ids + at, batch.targets + at);
+    if (batch.starts) data.fetch_documents(number, batch.starts + at, batch.ends + at);
+}
+
+BatchTensors::BatchTensors(Device device, const model::PassShape& shape, const DocumentBatches& apart)
+    : length_(shape.length) {
+    memory = planned(device, "batch", [&](Arena& arena) {
+        ids = arena.allocate(Type::int32, {shape.rows()});
+        targets = arena.allocate(Type::int32, {shape.rows()});
+        losses = arena.allocate(Type::fp32, {shape.rows()});
+        sum = arena.allocate(Type::fp64, {1});
+        if (apart.positions == 0) return;
+        documents.starts = arena.allocate(Type::int32, {shape.batch, apart.positions});
+        documents.ends = arena.allocate(Type::int32, {shape.batch, apart.positions});
+        if (apart.restarts_positions) places = arena.allocate(Type::int32, {shape.rows()});
+    });
+    documents.first_position = apart.first_position;
+    host_ids.resize(static_cast<std::size_t>(shape.rows()));
+    host_targets.resize(host_ids.size());
+    host_starts.resize(static_cast<std::size_t>(shape.batch * apart.positions));
+    host_ends.resize(host_starts.size());
+    if (!places.empty()) host_places_.resize(host_ids.size());
+}
+
+HostBatch BatchTensors::host() {
+    HostBatch batch{host_ids.data(), host_targets.data()};
+    if (!documents.joined()) {
+        batch.starts = host_starts.data();
+        batch.ends = host_ends.data();
+    }
+    return batch;
+}
+
+void BatchTensors::upload(kernels::Backend& backend) {
+    backend.upload(ids, host_ids.data());
+    backend.upload(targets, host_targets.data());
+    if (documents.joined()) return;
+    backend.upload(documents.starts, host_starts.data());
+    backend.upload(documents.ends, host_ends.data());
+    if (places.empty()) return;
+    const std::int64_t positions = documents.starts.size(1);
+    for (std::int64_t row = 0; row < places.count(); ++row) {
+        const std::int64_t position = documents.first_position + row % length_;
+        const std::int32_t start = host_starts[static_cast<std::size_t>(row / length_ * positions + position)];
+        host_places_[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(position) - start;
+    }
+    backend.upload(places, host_places_.data());
+}
+
+}  // namespace lockstep::train

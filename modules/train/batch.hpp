@@ -1,0 +1,49 @@
+// The tokens of a micro-batch, on the host and on the device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/dataset.hpp"
+#include "kernels/backend.hpp"
+#include "model/mixer.hpp"
+
+namespace lockstep::train {
+
+// Where whole sequences [micro, length] are written to. Of each position where its document begins and ends; null:
+// documents are joined. ids and targets are null where only these are wanted.
+struct HostBatch {
+    std::int32_t *ids, *targets, *starts = nullptr, *ends = nullptr;
+};
+
+// Sample `number` of the data as sequence `row` of the batch.
+void fetch_sample(const data::Dataset& data, std::int64_t number, std::int64_t length, std::int64_t row,
+                  const HostBatch& batch);
+
+// How batches keep documents apart.
+struct DocumentBatches {
+    std::int64_t positions = 0;       // of whole sequences; 0: documents are joined
+    std::int64_t first_position = 0;  // of this rank's part
+    bool restarts_positions = false;  // learned positions count from each document's first token
+};
+
+// One micro-batch of this rank.
+struct BatchTensors {
+    BatchTensors(Device device, const model::PassShape& shape, const DocumentBatches& apart = {});
+    Arena memory;
+    Tensor ids, targets, losses;                       // [N]; fp32 losses
+    Tensor sum;                                        // fp64 [1]: sum of the losses
+    std::vector<std::int32_t> host_ids, host_targets;  // filled first, then uploaded
+    std::vector<std::int32_t> host_starts, host_ends;  // [micro, positions]
+    kernels::Documents documents;                      // joined if they are not kept apart
+    Tensor places;                                     // [N], where positions restart
+
+    HostBatch host();
+    void upload(kernels::Backend& backend);  // all of them
+
+  private:
+    std::int64_t length_;
+    std::vector<std::int32_t> host_places_;
+};
+
+}  // namespace lockstep::train
