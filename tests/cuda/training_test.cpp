@@ -376,7 +376,7 @@ BOOST_AUTO_TEST_CASE(documents_are_kept_apart_as_on_cpus) {
     const fs::path lines = trained.place.path() / "short.jsonl";
     write_short_documents(lines);
     const std::string documents =
-        "--set schedule.steps=4 --set model.ttt.mini_batch=4 --set data.documents=separate "
+        "--set schedule.steps=2 --set schedule.warmup=1 --set model.ttt.mini_batch=4 --set data.documents=separate "
         "--set data.train=" +
         lines.string() + " ";
     for (const std::string mixers : {"[\"attention\",\"ttt-linear\"]", "[\"gated-deltanet\",\"ttt-mlp\"]"})
