@@ -183,12 +183,18 @@ inline std::string make_text(std::size_t bytes, std::uint64_t seed = 1) {
     return text;
 }
 
-// JSON Lines with documents of 1 to 75 bytes.
-inline void write_short_documents(const fs::path& file) {
+// JSON Lines, a document each.
+inline void write_lines(const fs::path& file, const std::vector<std::string>& documents) {
     std::string lines;
-    for (std::size_t number = 0; number < 400; ++number)
-        lines += Json{{"text", make_text(1 + number * number % 75, number)}}.dump() + "\n";
+    for (const std::string& document : documents) lines += Json{{"text", document}}.dump() + "\n";
     write_file(file, lines);
+}
+// Of 1 to 75 bytes.
+inline void write_short_documents(const fs::path& file) {
+    std::vector<std::string> documents;
+    for (std::size_t number = 0; number < 400; ++number)
+        documents.push_back(make_text(1 + number * number % 75, number));
+    write_lines(file, documents);
 }
 
 // A folder that is removed afterwards, with text/ (three files) and run.toml, a run of twelve steps of a second or so.

@@ -25,12 +25,6 @@ std::vector<std::string> half_windows() {
     return documents;
 }
 
-void write_lines(const fs::path& file, const std::vector<std::string>& documents) {
-    std::string lines;
-    for (const std::string& document : documents) lines += Json{{"text", document}}.dump() + "\n";
-    write_file(file, lines);
-}
-
 double validation_loss(const fs::path& folder, const std::string& run_name, const std::string& data,
                        const std::string& more = "") {
     const Result result =
