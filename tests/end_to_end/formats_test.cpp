@@ -127,7 +127,8 @@ BOOST_AUTO_TEST_CASE(the_same_on_any_number_of_ranks_and_after_a_stop) {
     check_exit(run(train + "stopped --resume auto --stop-at 20", folder, 3), 4);
     const Result resumed = run(train + "stopped --resume auto", folder);
     check_exit(resumed, 0);
-    BOOST_TEST(!contains(resumed.error, "the training data, batch.length or run.seed differs"), resumed);
+    BOOST_TEST(!contains(resumed.error, "the training data, data.documents, batch.length or run.seed differs"),
+               resumed);
     BOOST_TEST(largest_difference(losses, numbers_of(folder, "loss", "stopped")) < rank_tolerance);
     BOOST_TEST(largest_difference(validated, numbers_of(folder, "validation_loss", "stopped")) < rank_tolerance);
     // The resolved description has the mixture, and reads back.
@@ -143,7 +144,7 @@ BOOST_AUTO_TEST_CASE(other_weights_are_other_data) {
     const auto mixture = [](const char* weight) {
         return std::string("'[{path=\"text/0.txt\",weight=") + weight + "},{path=\"text/1.txt\",weight=1}]'";
     };
-    const std::string warning = "the training data, batch.length or run.seed differs";
+    const std::string warning = "the training data, data.documents, batch.length or run.seed differs";
     check_exit(run(train + mixture("3") + " --stop-at 2", place.path()), 4);
     const Result same = run(train + mixture("3.0") + " --resume auto --stop-at 4", place.path());
     check_exit(same, 4);

@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(changed_settings_and_data_are_said) {
     const Result second = run("train run.toml --resume auto --set schedule.peak_lr=1e-3", twins.resumed);
     check_exit(second, 0);
     BOOST_TEST(contains(second.error, "schedule.peak_lr is 0.001, was 0.002"), second);
-    BOOST_TEST(contains(second.error, "the training data, batch.length or run.seed differs"), second);
+    BOOST_TEST(contains(second.error, "the training data, data.documents, batch.length or run.seed differs"), second);
 }
 
 BOOST_AUTO_TEST_CASE(stopping_where_the_run_is_makes_no_step) {
