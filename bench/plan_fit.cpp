@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
         const auto shape = [](const MeasuredRow& row) { return row.job.models.front().shape; };
         const std::vector<std::pair<std::string, Value>> groups = {
             {"width", [&](const MeasuredRow& row) { return shape(row).width; }},
-            {"number of heads", [&](const MeasuredRow& row) { return shape(row).heads; }},
+            {"number of heads", [&](const MeasuredRow& row) { return shape(row).heads.front(); }},
             {"tensor", [](const MeasuredRow& row) { return row.layout.tensor; }},
             {"pipeline", [](const MeasuredRow& row) { return row.layout.pipeline; }},
             {"micro-batch", [](const MeasuredRow& row) { return row.layout.micro; }}};
@@ -93,14 +93,14 @@ int main(int argc, char** argv) {
             const Prediction& prediction = crossed.rows[i];
             const auto& model = row.job.models.front().shape;
             const std::string outcome = prediction.out_of_memory ? "predicted: out of memory; " : "";
-            table.add_row(
-                {row.source_line,
-                 fmt::format("{} x {}, {} heads, dp {} tp {} pp {} mb {}", model.layers, model.width, model.heads,
-                             row.layout.data, row.layout.tensor, row.layout.pipeline, row.layout.micro),
-                 row.seconds ? Cell(*row.seconds) : Cell(), prediction.seconds,
-                 row.seconds ? Cell(100 * (prediction.seconds / *row.seconds - 1)) : Cell(),
-                 row.memory_gb ? Cell(*row.memory_gb) : Cell(), prediction.memory_gb,
-                 outcome + (row.out_of_memory ? "out of memory" : row.flagged)});
+            table.add_row({row.source_line,
+                           fmt::format("{} x {}, {} heads, dp {} tp {} pp {} mb {}", model.layers, model.width,
+                                       model.heads.front(), row.layout.data, row.layout.tensor, row.layout.pipeline,
+                                       row.layout.micro),
+                           row.seconds ? Cell(*row.seconds) : Cell(), prediction.seconds,
+                           row.seconds ? Cell(100 * (prediction.seconds / *row.seconds - 1)) : Cell(),
+                           row.memory_gb ? Cell(*row.memory_gb) : Cell(), prediction.memory_gb,
+                           outcome + (row.out_of_memory ? "out of memory" : row.flagged)});
         }
         std::printf("5-fold cross-validation; rows with a remark take no part in the errors\n%s\n",
                     table.print(TableFormat::text).c_str());

@@ -34,6 +34,12 @@ struct Options {
     std::int64_t ranks_at_most = 0;  // 0: not asked for
 };
 
+// Of a key that takes one value or a list, as its TOML has it.
+template <class Value>
+Json one_or_list(const std::vector<Value>& list) {
+    return list.size() == 1 ? Json(list.front()) : Json(list);
+}
+
 int inspect_model(const Options& options) {
     std::vector<std::string> settings = options.settings;
     if (!options.preset.empty()) settings.insert(settings.begin(), "model.preset=\"" + options.preset + "\"");
@@ -51,12 +57,12 @@ int inspect_model(const Options& options) {
 
     if (format == TableFormat::json) {
         Json json = {{"preset", model.preset},
-                     {"mixer", model.is_hybrid() ? Json(model.mixers) : Json(model.mixer(0))},
+                     {"mixer", one_or_list(model.mixers)},
                      {"width", model.width},
                      {"layers", model.layers},
-                     {"heads", model.heads},
-                     {"kv_heads", model.kv_heads},
-                     {"head_width", model.head_width},
+                     {"heads", one_or_list(model.heads)},
+                     {"kv_heads", one_or_list(model.kv_heads)},
+                     {"head_width", one_or_list(model.head_widths)},
                      {"mlp_width", model.mlp_width},
                      {"vocabulary", model.vocabulary},
                      {"context", model.context},

@@ -225,14 +225,14 @@ std::string print_judgement(const Machine& machine, const std::vector<MeasuredRo
         const MeasuredRow& row = rows[i];
         const Prediction& prediction = judgement.rows[i];
         const auto& model = row.job.models.front().shape;
-        table.add_row(
-            {row.source_line,
-             fmt::format("{} x {}, {} heads, {}", model.layers, model.width, model.heads, layout_text(row.layout)),
-             row.seconds ? Cell(*row.seconds) : Cell(), prediction.seconds,
-             row.seconds ? Cell(prediction.seconds / *row.seconds - 1) : Cell(),
-             row.memory_gb ? Cell(*row.memory_gb) : Cell(), prediction.memory_gb,
-             std::string(row.out_of_memory ? "oom" : "ok"), std::string(prediction.out_of_memory ? "oom" : "ok"),
-             row.flagged});
+        table.add_row({row.source_line,
+                       fmt::format("{} x {}, {} heads, {}", model.layers, model.width, model.heads.front(),
+                                   layout_text(row.layout)),
+                       row.seconds ? Cell(*row.seconds) : Cell(), prediction.seconds,
+                       row.seconds ? Cell(prediction.seconds / *row.seconds - 1) : Cell(),
+                       row.memory_gb ? Cell(*row.memory_gb) : Cell(), prediction.memory_gb,
+                       std::string(row.out_of_memory ? "oom" : "ok"),
+                       std::string(prediction.out_of_memory ? "oom" : "ok"), row.flagged});
     }
     if (format == TableFormat::csv) return table.print(format);
     if (format == TableFormat::json) {

@@ -53,10 +53,15 @@ class Missing {
     std::vector<MissingKey> keys_;
 };
 
+std::int64_t least_of(const std::vector<std::int64_t>& list) {
+    return *std::min_element(list.begin(), list.end());
+}
+
 void check_given(const ModelDescription& model, Missing& missing) {
     for (const auto& [key, value] :
-         {Named{"model.width", model.width}, Named{"model.layers", model.layers}, Named{"model.heads", model.heads},
-          Named{"model.vocabulary", model.vocabulary}, Named{"model.context", model.context}})
+         {Named{"model.width", model.width}, Named{"model.layers", model.layers},
+          Named{"model.heads", least_of(model.heads)}, Named{"model.vocabulary", model.vocabulary},
+          Named{"model.context", model.context}})
         missing.check(key, value != 0, "give it or a model.preset");
 }
 
@@ -91,6 +96,8 @@ void check_numbers_and_words(const RunDescription& description, const std::strin
             for (const std::string& text : *texts->list) check_word(key, text, "");
         if (const auto* counts = std::get_if<CountOrList>(&key.member))
             for (const std::int64_t count : *counts->list) check_range(key, static_cast<double>(count), "");
+        if (const auto* layers = std::get_if<CountOrLayers>(&key.member))
+            check_range(key, static_cast<double>(*layers->count), "");
         if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
             throw usage_error("{} = {}: it must be finite", key.path, **number);
         if (const auto* number = std::get_if<double*>(&key.member)) check_range(key, **number, "");
@@ -138,7 +145,7 @@ void check_batch(const BatchSection& batch, const ModelDescription& model) {
             batch.length, model.context);
     // So that no size in bytes overflows.
     const double widest =
-        static_cast<double>(std::max({model.width, model.heads * model.head_width, model.mlp_width, model.vocabulary}));
+        static_cast<double>(std::max({model.width, widest_layer(model), model.mlp_width, model.vocabulary}));
     const double numbers = static_cast<double>(std::max<std::int64_t>(1, batch.micro) * batch.length) * widest;
     if (constexpr double most = 1e13; numbers > most)
         throw usage_error(
@@ -269,17 +276,17 @@ void check_other_mixers(const ModelDescription& model) {
     }
 }
 
-void check_heads(const ModelDescription& model) {
-    if (model.head_width == 0 && model.width % model.heads != 0)
+void check_heads(const ModelDescription& model, const LayerShape& layer) {
+    if (layer.head_width == 0 && model.width % layer.heads != 0)
         throw usage_error(
             "model.heads = {} does not divide model.width = {}; choose a divisor, or give model.head_width",
-            model.heads, model.width);
-    if (constexpr std::int64_t most = 1 << 22; model.heads * model.head_width > most)
+            layer.heads, model.width);
+    if (constexpr std::int64_t most = 1 << 22; layer.query_columns() > most)
         throw usage_error("model.heads = {} of model.head_width = {} are {} columns, more than {}; lower one of them",
-                          model.heads, model.head_width, model.heads * model.head_width, most);
-    if (model.kv_heads > 0 && model.heads % model.kv_heads != 0)
+                          layer.heads, layer.head_width, layer.query_columns(), most);
+    if (layer.kv_heads > 0 && layer.heads % layer.kv_heads != 0)
         throw usage_error("model.kv_heads = {} does not divide model.heads = {}; choose a divisor, or 0 for as many",
-                          model.kv_heads, model.heads);
+                          layer.kv_heads, layer.heads);
 }
 
 void check_rope_scaling(const ModelDescription& model) {
@@ -312,6 +319,9 @@ void check_rope_scaling(const ModelDescription& model) {
 void check_ranges(const ModelDescription& model) {
     if (model.mixers.empty()) throw usage_error("model.mixer is empty; the default is \"attention\"");
     if (model.windows.empty()) throw usage_error("model.window is empty; the default is 0, no window");
+    for (const auto& [key, list] : {std::pair("heads", &model.heads), std::pair("kv_heads", &model.kv_heads),
+                                    std::pair("head_width", &model.head_widths)})
+        if (list->empty()) throw usage_error("model.{} is empty; give one number, or one for each of some blocks", key);
     RunDescription whole;
     whole.model = model;
     check_numbers_and_words(whole, "model.");
@@ -324,17 +334,16 @@ void check(const ModelDescription& model) {
     missing.refuse();
     check_at_least(1, {{"model.width", model.width},
                        {"model.layers", model.layers},
-                       {"model.heads", model.heads},
+                       {"model.heads", least_of(model.heads)},
                        {"model.vocabulary", model.vocabulary},
                        {"model.context", model.context}});
-    check_at_least(0, {{"model.kv_heads", model.kv_heads},
-                       {"model.head_width", model.head_width},
+    check_at_least(0, {{"model.kv_heads", least_of(model.kv_heads)},
+                       {"model.head_width", least_of(model.head_widths)},
                        {"model.mlp_width", model.mlp_width}});
     check_positive({{"model.norm_epsilon", model.norm_epsilon}, {"model.rope_theta", model.rope_theta}});
     if (model.vocabulary > 2147483647)
         throw usage_error("model.vocabulary = {}: tokens are 32-bit numbers; it must be at most 2147483647",
                           model.vocabulary);
-    check_heads(model);
     check_rope_scaling(model);
     // Beyond these a cap is none, or leaves nothing, in numbers of 32 bits.
     for (const auto& [key, cap] :
@@ -342,14 +351,19 @@ void check(const ModelDescription& model) {
         if (constexpr double least = 0.01, most = 10000; cap != 0 && (cap < least || cap > most))
             throw usage_error("{} = {}: it must lie between {} and {}, or be 0 for no cap", key, cap, least, most);
     for (const auto& [key, blocks] :
-         {std::pair("model.mixer", model.mixers.size()), std::pair("model.window", model.windows.size())})
+         {std::pair("model.mixer", model.mixers.size()), std::pair("model.window", model.windows.size()),
+          std::pair("model.heads", model.heads.size()), std::pair("model.kv_heads", model.kv_heads.size()),
+          std::pair("model.head_width", model.head_widths.size())})
         if (static_cast<std::int64_t>(blocks) > model.layers)
             throw usage_error(
                 "{} lists {} blocks, but model.layers = {}; shorten the list, which is repeated over the layers, or "
                 "raise model.layers",
                 key, blocks, model.layers);
     check_other_mixers(model);
-    for (const Kind* mixer : mixers_of(model)) mixer->check(model);
+    for (std::int64_t block = 0; block < model.period(); ++block) {
+        check_heads(model, model.layer(block));
+        if (const Kind* mixer = find_kind(Family::mixer, model.mixer(block))) mixer->check(model, model.layer(block));
+    }
 }
 
 void check(const RunDescription& description) {

@@ -40,10 +40,16 @@ struct TextOrList {
 struct CountOrList {
     std::vector<std::int64_t>* list;
 };
+struct LayerTable;
+// How many layers there are, or a table for each kind of them.
+struct CountOrLayers {
+    std::int64_t* count;
+    std::vector<LayerTable>* tables;
+};
 // monostate: read elsewhere.
 using Member = std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
                             std::vector<std::string>*, TextOrList, CountOrList, PathsOrMixture, PathsOrFraction,
-                            CountOrAuto, SwitchOrWord>;
+                            CountOrAuto, SwitchOrWord, CountOrLayers>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"

@@ -86,6 +86,8 @@ void add_sections(std::vector<Key>& keys, Family family, const std::string& pref
     }
 }
 
+constexpr double most_heads = 1 << 20, widest_head = 1 << 16;
+
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
     std::vector<std::string> presets = preset_names();
     presets.insert(presets.begin(), "");
@@ -97,16 +99,21 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                 "on; the list is repeated over the blocks."}));
     // Upper bounds, far above any model: numbers that allocate are refused before memory is touched.
     keys.push_back(required({"model.width", &model.width, "Width of the residual stream.", unbounded, 1 << 20}));
-    keys.push_back(required({"model.layers", &model.layers, "Number of blocks.", unbounded, most_layers}));
-    keys.push_back(
-        required({"model.heads", &model.heads, "Heads of the mixer; divides the width, unless `head_width` is given.",
-                  unbounded, 1 << 20}));
-    keys.push_back({"model.kv_heads", &model.kv_heads,
-                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads.",
-                    unbounded, 1 << 20});
-    keys.push_back(later({"model.head_width", &model.head_width,
-                          "Columns of one head of attention, at most 256 on GPUs. 0: the width divided by the heads.",
-                          unbounded, 1 << 16}));
+    keys.push_back(required({"model.layers", CountOrLayers{&model.layers, &model.layer_tables},
+                             "Number of blocks; or tables [[model.layers]] that say what they are, in order.",
+                             unbounded, most_layers}));
+    keys.push_back(required({"model.heads", CountOrList{&model.heads},
+                             "Heads of the mixer; divides the width, unless `head_width` is given. A list is repeated "
+                             "over the blocks.",
+                             unbounded, most_heads}));
+    keys.push_back({"model.kv_heads", CountOrList{&model.kv_heads},
+                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads. A list "
+                    "is repeated over the blocks.",
+                    unbounded, most_heads});
+    keys.push_back(later({"model.head_width", CountOrList{&model.head_widths},
+                          "Columns of one head of attention, at most 256 on GPUs. 0: the width divided by the heads. A "
+                          "list is repeated over the blocks.",
+                          unbounded, widest_head}));
     keys.push_back(
         {"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width.", unbounded, 1 << 24});
     keys.push_back(
@@ -148,6 +155,19 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included."});
     add_sections(keys, Family::mixer, "model.", model.options);
 }
+
+}  // namespace
+
+std::vector<Key> keys_of(LayerTable& layer) {
+    return {{"count", &layer.count, "Blocks of this kind, one behind the other.", 1, most_layers},
+            one_of(kind_names(Family::mixer), {"mixer", &layer.mixer, "What mixes their tokens."}),
+            {"window", &layer.window, "Their window of attention. 0: none.", 0, most_tokens},
+            {"heads", &layer.heads, "Their heads.", 1, most_heads},
+            {"kv_heads", &layer.kv_heads, "Their heads of keys and values.", 1, most_heads},
+            {"head_width", &layer.head_width, "Columns of one of their heads.", 1, widest_head}};
+}
+
+namespace {
 
 void add_data(std::vector<Key>& keys, DataSection& data) {
     keys.push_back(
@@ -321,6 +341,7 @@ std::string type_of(const Key& key) {
                        return (key.words.empty() ? "text" : "one of " + list_of(key.words)) + ", or a list of these";
                    },
                    [](const CountOrList&) -> std::string { return "integer, or a list of integers"; },
+                   [](const CountOrLayers&) -> std::string { return "integer, or tables [[model.layers]]"; },
                    [](const PathsOrMixture&) -> std::string {
                        return "list of paths, one path, or a list of tables {path = …, weight = …}";
                    },
@@ -345,6 +366,7 @@ std::string value_of(const Key& key) {
                                  [](const std::vector<std::string>* list) { return "[" + list_of(*list) + "]"; },
                                  [](const TextOrList& texts) { return toml_text(*texts.list); },
                                  [](const CountOrList& counts) { return toml_text(*counts.list); },
+                                 [](const CountOrLayers& layers) { return std::to_string(*layers.count); },
                                  [](const PathsOrMixture& either) {
                                      return either.mixture->empty() ? "[" + list_of(*either.list) + "]"
                                                                     : mixture_text(*either.mixture);

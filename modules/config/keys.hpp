@@ -13,6 +13,7 @@ namespace lockstep::config {
 // The keys with pointers into `description`, in the order of the documentation. batch.ramp is given a value to point
 // into.
 std::vector<Key> keys_of(RunDescription& description);
+std::vector<Key> keys_of(LayerTable& layer);  // of one table of [[model.layers]]: their last parts
 
 std::string type_of(const Key& key);           // "integer", "one of "rms", "layer""
 std::string value_of(const Key& key);          // as TOML

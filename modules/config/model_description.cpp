@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -61,8 +63,8 @@ ModelDescription sized(const Sizes& sizes) {
     model.preset = sizes.name;
     model.width = sizes.width;
     model.layers = sizes.layers;
-    model.heads = sizes.heads;
-    model.kv_heads = sizes.kv_heads;
+    model.heads = {sizes.heads};
+    model.kv_heads = {sizes.kv_heads};
     model.mlp_width = sizes.mlp_width;
     model.vocabulary = sizes.vocabulary;
     model.context = sizes.context;
@@ -112,7 +114,7 @@ ModelDescription qwen2(const Sizes& sizes) {
 
 ModelDescription qwen3(const Sizes& sizes) {
     ModelDescription model = sized(sizes);
-    model.head_width = 128;
+    model.head_widths = {128};
     model.qk_norm = true;
     return model;
 }
@@ -152,6 +154,57 @@ void keep_period(std::vector<Value>& list, std::int64_t layers) {
         std::int64_t block = length;
         while (block < layers && at(block) == at(block - length)) ++block;
         if (block == layers) return list.resize(static_cast<std::size_t>(length));
+    }
+}
+
+template <class Value>
+const Value& at(const std::vector<Value>& list, std::int64_t block) {
+    return list[static_cast<std::size_t>(block) % list.size()];
+}
+
+// In place of zeros, what follows from the heads of each block.
+template <class Function>
+void fill(std::vector<std::int64_t>& list, const ModelDescription& model, Function&& following) {
+    const std::vector<std::int64_t> given = list;
+    if (std::find(given.begin(), given.end(), 0) == given.end()) return keep_period(list, model.layers);
+    const std::size_t longest = std::max(given.size(), model.heads.size());
+    list.resize(std::min(std::lcm(given.size(), model.heads.size()),
+                         std::max(longest, static_cast<std::size_t>(std::max<std::int64_t>(0, model.layers)))));
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const auto block = static_cast<std::int64_t>(i);
+        list[i] = at(given, block) != 0 ? at(given, block) : following(block);
+    }
+    keep_period(list, model.layers);
+}
+
+// One value for all, where a table does not give its own.
+template <class Value>
+Value common(const std::vector<Value>& list, const char* key) {
+    if (list.size() != 1)
+        throw usage_error("{} = {} is a list, and [[model.layers]] says what each layer is; use one of them", key,
+                          toml_text(list));
+    return list.front();
+}
+
+void expand_tables(ModelDescription& model) {
+    const std::vector<LayerTable> tables = std::exchange(model.layer_tables, {});
+    const std::string mixer = common(model.mixers, "model.mixer");
+    const std::int64_t window = common(model.windows, "model.window"), heads = common(model.heads, "model.heads"),
+                       kv_heads = common(model.kv_heads, "model.kv_heads"),
+                       head_width = common(model.head_widths, "model.head_width");
+    model.layers = 0;
+    for (auto* list : {&model.windows, &model.heads, &model.kv_heads, &model.head_widths}) list->clear();
+    model.mixers.clear();
+    for (const LayerTable& table : tables) {
+        const auto add = [&](auto& list, auto own, auto otherwise, bool given) {
+            list.insert(list.end(), static_cast<std::size_t>(table.count), given ? own : otherwise);
+        };
+        model.layers += table.count;
+        add(model.mixers, table.mixer, mixer, !table.mixer.empty());
+        add(model.windows, table.window, window, table.window >= 0);
+        add(model.heads, table.heads, heads, table.heads > 0);
+        add(model.kv_heads, table.kv_heads, kv_heads, table.kv_heads > 0);
+        add(model.head_widths, table.head_width, head_width, table.head_width > 0);
     }
 }
 
@@ -202,15 +255,49 @@ std::string mixers_text(const ModelDescription& model) {
         parts.push_back(fmt::format("{} {}", end - first, *first));
         first = end;
     }
-    return joined(parts, "and") + " in turn";
+    const bool repeats = static_cast<std::int64_t>(model.mixers.size()) < model.layers;
+    return joined(parts, "and") + (repeats ? " in turn" : "");
+}
+
+BlockKind kind_of_block(const ModelDescription& model, std::int64_t block) {
+    const LayerShape layer = model.layer(block);
+    return {model.mixer(block), layer.heads, layer.kv_heads, layer.head_width};
+}
+
+bool has_equal_heads(const ModelDescription& model) {
+    return model.heads.size() == 1 && model.kv_heads.size() == 1 && model.head_widths.size() == 1;
+}
+
+std::int64_t widest_layer(const ModelDescription& model) {
+    std::int64_t columns = 0;
+    for (std::int64_t block = 0; block < model.period(); ++block)
+        columns = std::max(columns, model.layer(block).query_columns());
+    return columns;
+}
+
+LayerShape ModelDescription::layer(std::int64_t block) const {
+    return {block, at(windows, block), at(heads, block), at(kv_heads, block), at(head_widths, block)};
+}
+
+std::int64_t ModelDescription::period() const {
+    std::int64_t period = 1;
+    for (const std::size_t size : {mixers.size(), windows.size(), heads.size(), kv_heads.size(), head_widths.size()}) {
+        period = std::lcm(period, static_cast<std::int64_t>(size));
+        if (period >= layers && layers > 0) return layers;
+    }
+    return period;
 }
 
 void resolve(ModelDescription& model) {
+    if (!model.layer_tables.empty()) expand_tables(model);
     keep_period(model.mixers, model.layers);
     keep_period(model.windows, model.layers);
-    if (model.kv_heads == 0) model.kv_heads = model.heads;
-    if (model.head_width == 0 && model.heads > 0 && model.width % model.heads == 0)
-        model.head_width = model.width / model.heads;
+    keep_period(model.heads, model.layers);
+    fill(model.kv_heads, model, [&](std::int64_t block) { return at(model.heads, block); });
+    fill(model.head_widths, model, [&](std::int64_t block) {
+        const std::int64_t heads = at(model.heads, block);
+        return heads > 0 && model.width % heads == 0 ? model.width / heads : 0;
+    });
     if (model.mlp_width == 0) model.mlp_width = 4 * model.width;
     for (const Kind* mixer : mixers_of(model)) mixer->resolve(model);
     if (model.position == Position::rope && !has_attention_keys(model) && !mixers_of(model).empty())

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "config/registry.hpp"
@@ -11,13 +11,31 @@
 
 namespace lockstep::config {
 
+// What the layers of a model may differ in, besides their mixers: one of them.
+struct LayerShape {
+    std::int64_t number = 0, window = 0;  // window 0: none
+    std::int64_t heads = 0, kv_heads = 0, head_width = 0;
+    std::int64_t query_columns() const { return heads * head_width; }
+};
+
+// One of [[model.layers]]: `count` layers, one behind the other. What it does not give is as in [model].
+struct LayerTable {
+    std::int64_t count = 1;
+    std::string mixer;         // "": not given
+    std::int64_t window = -1;  // not given
+    std::int64_t heads = 0, kv_heads = 0, head_width = 0;
+    bool operator==(const LayerTable&) const = default;
+};
+
 struct ModelDescription {
     std::string preset;
     std::vector<std::string> mixers = {"attention"};  // registered ones, repeated over the blocks
-    std::int64_t width = 0, layers = 0, heads = 0;
-    std::int64_t kv_heads = 0;    // 0: as many as heads
-    std::int64_t head_width = 0;  // 0: width / heads
-    std::int64_t mlp_width = 0;   // 0: 4 · width
+    std::int64_t width = 0, layers = 0;
+    // Repeated over the blocks, as the mixers are.
+    std::vector<std::int64_t> heads = {0};
+    std::vector<std::int64_t> kv_heads = {0};     // 0: as many as heads
+    std::vector<std::int64_t> head_widths = {0};  // 0: width / heads
+    std::int64_t mlp_width = 0;                   // 0: 4 · width
     std::int64_t vocabulary = 0, context = 0;
     NormKind norm = NormKind::rms;
     double norm_epsilon = 1e-6;
@@ -35,17 +53,22 @@ struct ModelDescription {
     bool tied_head = true;
     Bias bias = Bias::none;
     std::vector<std::string> frozen;        // parameter-name patterns that are not trained
+    std::vector<LayerTable> layer_tables;   // resolve() makes the lists of them
     OptionSections options{Family::mixer};  // [model.NAME]
 
     const std::string& mixer(std::int64_t block) const {
         return mixers[static_cast<std::size_t>(block) % mixers.size()];
     }
-    std::int64_t window(std::int64_t block) const { return windows[static_cast<std::size_t>(block) % windows.size()]; }
-    // After how many blocks mixers and windows repeat together.
-    std::int64_t period() const { return static_cast<std::int64_t>(std::lcm(mixers.size(), windows.size())); }
+    LayerShape layer(std::int64_t block) const;
+    // After how many blocks mixers and shapes repeat together; at most the number of layers.
+    std::int64_t period() const;
     bool is_hybrid() const { return mixers.size() > 1; }  // once resolved
     bool operator==(const ModelDescription&) const = default;
 };
+
+// Blocks of one kind have equal parameters and keep equal tensors: mixer, heads, kv_heads, head_width.
+using BlockKind = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>;
+BlockKind kind_of_block(const ModelDescription& model, std::int64_t block);
 
 std::vector<std::string> preset_names();
 ModelDescription preset(const std::string& name);  // resolved; unknown: usage error that names the nearest
@@ -58,10 +81,13 @@ void check_ranges(const ModelDescription& model);
 std::vector<const Kind*> mixers_of(const ModelDescription& model);
 // Whether a mixer of the model reads the keys that attention has for itself.
 bool has_attention_keys(const ModelDescription& model);
-std::string mixers_text(const ModelDescription& model);  // "attention"; "3 ttt-linear and 1 attention in turn"
+bool has_equal_heads(const ModelDescription& model);       // all layers
+std::int64_t widest_layer(const ModelDescription& model);  // columns of all heads' queries
+std::string mixers_text(const ModelDescription& model);    // "attention"; "3 ttt-linear and 1 attention in turn"
 
-// Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixers resolve. Of a list of
-// mixers or windows, only as many are kept as decide those of all layers.
+// Fills in what follows from other keys: the lists from tables of layers, kv_heads, head_widths, mlp_width, and what
+// the mixers resolve. Of a list, only as many are kept as decide those of all layers. Usage error where both a list and
+// tables say what layers are.
 void resolve(ModelDescription& model);
 void check(const ModelDescription& model);  // sizes that fit together; usage errors
 

@@ -133,6 +133,8 @@ void assign_mixture(const Given& given, const Key& key, const toml::array& array
     }
 }
 
+LayerTable layer_table(const Given& given, const Key& key, const toml::table& table, std::size_t number);
+
 struct Assign {
     const Given& given;
     const Key& key;
@@ -192,6 +194,24 @@ struct Assign {
         for (const std::int64_t count : list) check_range(key, static_cast<double>(count), given.place);
         *counts.list = std::move(list);
     }
+    void operator()(const CountOrLayers& layers) const {
+        layers.tables->clear();
+        const auto* array = given.node->as_array();
+        if (!array) {
+            *layers.count = integer_value(given, key);
+            check_range(key, static_cast<double>(*layers.count), given.place);
+            return;
+        }
+        for (const toml::node& item : *array) {
+            if (!item.is_table()) refuse_type(given, key);
+            layers.tables->push_back(layer_table(given, key, *item.as_table(), layers.tables->size()));
+        }
+        double count = 0;
+        for (const LayerTable& table : *layers.tables) count += static_cast<double>(table.count);
+        if (layers.tables->empty()) refuse_type(given, key);
+        check_range(key, count, given.place);
+        *layers.count = static_cast<std::int64_t>(count);
+    }
     void operator()(const PathsOrMixture& either) const {
         either.list->clear();
         either.mixture->clear();
@@ -239,6 +259,21 @@ struct Assign {
                               *value.count, value.least);
     }
 };
+
+LayerTable layer_table(const Given& given, const Key& key, const toml::table& table, std::size_t number) {
+    LayerTable layer;
+    std::vector<Key> keys = keys_of(layer);
+    for (Key& one : keys) one.path = fmt::format("{}[{}].{}", key.path, number, one.path);
+    for (auto&& [name, node] : table) {
+        const Given value{fmt::format("{}[{}].{}", key.path, number, name.str()), given.place, &node, "",
+                          name.source().begin.line};
+        const auto found =
+            std::find_if(keys.begin(), keys.end(), [&](const Key& one) { return one.path == value.path; });
+        if (found == keys.end()) refuse_unknown_key(value.path, value.place, keys);
+        std::visit(Assign{value, *found}, found->member);
+    }
+    return layer;
+}
 
 bool is_key(const std::string& path, const std::vector<Key>& keys) {
     return std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return key.path == path; });

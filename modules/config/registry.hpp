@@ -14,6 +14,7 @@
 
 namespace lockstep::config {
 
+struct LayerShape;
 struct ModelDescription;
 
 using OptionValue = std::variant<std::int64_t, double, bool>;
@@ -46,8 +47,8 @@ class Kind {
     // to it. Where that is so for no mixer of a model, position = "rope" means "none", and the others are for the
     // mixers to refuse.
     virtual bool has_attention_keys() const { return true; }
-    // Usage errors about the model alone; called by config::check.
-    virtual void check(const ModelDescription&) const {}
+    // Usage errors about the model alone; called by config::check for each layer that it mixes.
+    virtual void check(const ModelDescription&, const LayerShape&) const {}
 
   private:
     std::string name_, section_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/format.hpp"
@@ -29,17 +30,17 @@ config::RunDescription run_of(const config::Machine& machine, const Job& job, co
     return run;
 }
 
-// How many blocks of each mixer each piece of a stage has.
-std::vector<std::int64_t> blocks_by_mixer(const config::RunDescription& run, const config::Grid& grid,
-                                          std::int64_t stage) {
-    std::vector<std::int64_t> counts;
-    for (const model::StageRange& piece : layout::share_of_model(run, grid, stage))
-        for (const config::Kind* mixer : config::mixers_of(run.model)) {
-            counts.push_back(0);
-            for (std::int64_t block = piece.first_block; block < piece.last_block; ++block)
-                if (run.model.mixer(block) == mixer->name()) ++counts.back();
-        }
-    return counts;
+// How many blocks of each kind each piece of a stage has.
+using PieceKinds = std::map<config::BlockKind, std::int64_t>;
+std::vector<PieceKinds> blocks_by_kind(const config::RunDescription& run, const config::Grid& grid,
+                                       std::int64_t stage) {
+    std::vector<PieceKinds> pieces;
+    for (const model::StageRange& piece : layout::share_of_model(run, grid, stage)) {
+        pieces.emplace_back();
+        for (std::int64_t block = piece.first_block; block < piece.last_block; ++block)
+            ++pieces.back()[config::kind_of_block(run.model, block)];
+    }
+    return pieces;
 }
 
 // Of the stage that needs most: the first has most micro-batches under way, the last the head.
@@ -52,13 +53,13 @@ void price_own_memory(Price& price, const config::Machine& machine, const Job& j
         1, static_cast<std::int64_t>(machine.device.per_node) / std::max<std::int64_t>(1, on_node)));
     if (!gpu) price.room /= static_cast<double>(on_node);
     const bool alike = model::blocks_are_alike(run.model);
-    std::set<std::vector<std::int64_t>> seen;
+    std::set<std::vector<PieceKinds>> seen;
     for (std::int64_t stage = 0; stage < grid.pipeline; ++stage) {
-        // Those between hold less and less, where all blocks are alike; of a hybrid, where a stage before has as many
-        // of each mixer.
+        // Those between hold less and less, where all blocks are alike; of others, where a stage before has as many
+        // of each kind.
         const bool between = stage > 0 && stage + 1 < grid.pipeline;
         if (alike && between) continue;
-        if (!alike && run.model.frozen.empty() && !seen.insert(blocks_by_mixer(run, grid, stage)).second && between)
+        if (!alike && run.model.frozen.empty() && !seen.insert(blocks_by_kind(run, grid, stage)).second && between)
             continue;
         cluster::GridPlace place;
         place.pipeline = stage;

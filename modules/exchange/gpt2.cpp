@@ -37,7 +37,7 @@ config::ModelDescription read(ConfigReader& reader) {
     config::ModelDescription model;
     model.width = reader.size("n_embd");
     model.layers = reader.size("n_layer");
-    model.heads = reader.size("n_head");
+    model.heads = {reader.size("n_head")};
     model.mlp_width = reader.size("n_inner", 0);
     model.vocabulary = reader.size("vocab_size");
     model.context = reader.size("n_positions");
@@ -64,7 +64,7 @@ Json write(const config::ModelDescription& model) {
             {"n_positions", model.context},
             {"n_embd", model.width},
             {"n_layer", model.layers},
-            {"n_head", model.heads},
+            {"n_head", model.heads.front()},
             {"n_inner", model.mlp_width},
             {"activation_function", "gelu_new"},
             {"resid_pdrop", 0.0},

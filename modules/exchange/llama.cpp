@@ -79,9 +79,9 @@ ModelDescription read_common(ConfigReader& reader) {
     ModelDescription model;
     model.width = reader.size("hidden_size");
     model.layers = reader.size("num_hidden_layers");
-    model.heads = reader.size("num_attention_heads");
-    model.kv_heads = reader.size("num_key_value_heads", model.heads);
-    model.head_width = reader.size("head_dim", 0);
+    model.heads = {reader.size("num_attention_heads")};
+    model.kv_heads = {reader.size("num_key_value_heads", model.heads.front())};
+    model.head_widths = {reader.size("head_dim", 0)};
     model.mlp_width = reader.size("intermediate_size");
     model.vocabulary = reader.size("vocab_size");
     model.context = reader.size("max_position_embeddings");
@@ -106,7 +106,7 @@ ModelDescription read_llama(ConfigReader& reader) {
 
 ModelDescription read_mistral(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
-    model.kv_heads = reader.size("num_key_value_heads");
+    model.kv_heads = {reader.size("num_key_value_heads")};
     model.windows = {read_window(reader, model)};
     reader.pass_over({"layer_types"});  // all layers have the window
     return model;
@@ -140,7 +140,7 @@ void read_qwen_window(ConfigReader& reader, ModelDescription& model) {
 
 ModelDescription read_qwen2(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
-    model.kv_heads = reader.size("num_key_value_heads");
+    model.kv_heads = {reader.size("num_key_value_heads")};
     model.bias = Bias::qkv;
     read_qwen_window(reader, model);
     return model;
@@ -148,8 +148,8 @@ ModelDescription read_qwen2(ConfigReader& reader) {
 
 ModelDescription read_qwen3(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
-    model.kv_heads = reader.size("num_key_value_heads");
-    model.head_width = reader.size("head_dim", 128);
+    model.kv_heads = {reader.size("num_key_value_heads")};
+    model.head_widths = {reader.size("head_dim", 128)};
     model.qk_norm = true;
     reader.require("attention_bias", false, "with norms of queries and keys there are no biases here");
     read_qwen_window(reader, model);
@@ -167,9 +167,9 @@ Json write_common(const ModelDescription& model) {
                    {"max_position_embeddings", model.context},
                    {"hidden_size", model.width},
                    {"num_hidden_layers", model.layers},
-                   {"num_attention_heads", model.heads},
-                   {"num_key_value_heads", model.kv_heads},
-                   {"head_dim", model.head_width},
+                   {"num_attention_heads", model.heads.front()},
+                   {"num_key_value_heads", model.kv_heads.front()},
+                   {"head_dim", model.head_widths.front()},
                    {"intermediate_size", model.mlp_width},
                    {"hidden_act", "silu"},
                    {"rms_norm_eps", model.norm_epsilon},
@@ -194,7 +194,7 @@ Json write_llama(const ModelDescription& model) {
 
 Json write_mistral(const ModelDescription& model) {
     Json config = write_common(model);
-    config["sliding_window"] = model.window(0) > 0 ? Json(model.window(0)) : Json();
+    config["sliding_window"] = model.layer(0).window > 0 ? Json(model.layer(0).window) : Json();
     return config;
 }
 
@@ -202,12 +202,12 @@ Json write_qwen(const ModelDescription& model) {
     Json config = write_common(model), types = Json::array();
     std::int64_t first = model.layers;  // that has a window
     for (std::int64_t layer = model.layers - 1; layer >= 0; --layer)
-        if (model.window(layer) > 0) first = layer;
+        if (model.layer(layer).window > 0) first = layer;
     for (std::int64_t layer = 0; layer < model.layers; ++layer)
-        types.push_back(model.window(layer) > 0 ? "sliding_attention" : "full_attention");
+        types.push_back(model.layer(layer).window > 0 ? "sliding_attention" : "full_attention");
     config["use_sliding_window"] = first < model.layers;
     if (first == model.layers) return config;
-    config["sliding_window"] = model.window(first);
+    config["sliding_window"] = model.layer(first).window;
     config["max_window_layers"] = first;
     config["layer_types"] = std::move(types);
     return config;

@@ -60,7 +60,7 @@ config::ModelDescription read(ConfigReader& reader) {
     config::ModelDescription model;
     model.width = reader.size("hidden_size");
     model.layers = reader.size("num_hidden_layers");
-    model.heads = reader.size("num_attention_heads");
+    model.heads = {reader.size("num_attention_heads")};
     model.mlp_width = reader.size("intermediate_size");
     model.vocabulary = reader.size("vocab_size");
     model.context = reader.size("max_position_embeddings");
@@ -95,7 +95,7 @@ Json write(const config::ModelDescription& model) {
             {"max_position_embeddings", model.context},
             {"hidden_size", model.width},
             {"num_hidden_layers", model.layers},
-            {"num_attention_heads", model.heads},
+            {"num_attention_heads", model.heads.front()},
             {"intermediate_size", model.mlp_width},
             {"hidden_act", "silu"},
             {"rms_norm_eps", model.norm_epsilon},

@@ -64,12 +64,16 @@ std::size_t scratch_bytes(const config::RunDescription& description, const confi
     const Type type = compute_type(description.precision.compute);
     const model::PassShape shape{plan.micro, description.batch.length / grid.context};
     std::int64_t row_sums = kernels::cpu::row_sums_scratch_floats(shape.rows(), 2 * model.width);
-    if (model.qk_norm)
-        row_sums = std::max(row_sums, kernels::cpu::row_sums_scratch_floats(shape.rows() * model.heads / grid.tensor,
-                                                                            model.head_width));
     std::int64_t of_mixers = 0;
-    for (const model::MixerType* mixer : model::mixer_types(model))
-        of_mixers = std::max(of_mixers, mixer->scratch_floats(model, grid.tensor, shape, type, threads));
+    for (std::int64_t block = 0; block < model.period(); ++block) {
+        const config::LayerShape layer = model.layer(block);
+        if (model.qk_norm)
+            row_sums = std::max(row_sums, kernels::cpu::row_sums_scratch_floats(
+                                              shape.rows() * layer.heads / grid.tensor, layer.head_width));
+        of_mixers = std::max(
+            of_mixers,
+            model::mixer_type(model.mixer(block)).scratch_floats(model, layer, grid.tensor, shape, type, threads));
+    }
     return static_cast<std::size_t>(
                of_mixers + row_sums +
                (model.mlp == config::MlpKind::gelu
@@ -164,11 +168,12 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     // Values and the optimizer's state, fp32, divided among all ranks.
     const auto share = static_cast<std::uint64_t>(optim::checkpoint_bytes(optimizer, model) / grid.ranks());
     if (device == DeviceKind::cuda)
-        for (const model::MixerType* mixer : model::mixer_types(description.model))
+        for (std::int64_t block = 0; block < model.period(); ++block)
             plan.kernels =
-                std::max(plan.kernels, mixer->gpu_scratch_bytes(description.model, grid.tensor,
-                                                                {plan.micro, description.batch.length / grid.context},
-                                                                compute_type(description.precision.compute)));
+                std::max(plan.kernels, model::mixer_type(model.mixer(block))
+                                           .gpu_scratch_bytes(model, model.layer(block), grid.tensor,
+                                                              {plan.micro, description.batch.length / grid.context},
+                                                              compute_type(description.precision.compute)));
     plan.checkpoint = checkpoint::bytes_while_writing(share, holds_its_share(description, grid, device)
                                                                  ? checkpoint::Values::left_in_place
                                                                  : checkpoint::Values::copied);

@@ -67,8 +67,11 @@ std::string why_impossible(const config::RunDescription& description, const conf
     const std::int64_t interleave = description.parallel.interleave;
     const model::MixerLayout of_mixer{grid.tensor, grid.context, description.parallel.sequence,
                                       description.batch.length};
-    for (const model::MixerType* mixer : model::mixer_types(model))
-        if (const std::string why = mixer->why_impossible(model, of_mixer); !why.empty()) return why;
+    for (std::int64_t block = 0; block < model.period(); ++block)
+        if (const std::string why =
+                model::mixer_type(model.mixer(block)).why_impossible(model, model.layer(block), of_mixer);
+            !why.empty())
+            return why;
     if (description.data.separates_documents())
         if (const std::string why = model::why_documents_are_joined(model, description.batch.length, "batch.length");
             !why.empty())

@@ -37,7 +37,7 @@ Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t numb
       chain_(neighbours.chain),
       mixer_norm_(parameters, block_prefix(number) + "mixer_norm", model.norm_epsilon),
       mlp_norm_(parameters, block_prefix(number) + "mlp_norm", model.norm_epsilon),
-      mixer_(mixer_type(model.mixer(number)).make(backend, parameters, number, model, neighbours)),
+      mixer_(mixer_type(model.mixer(number)).make(backend, parameters, model, model.layer(number), neighbours)),
       mlp_(parameters, block_prefix(number), model, neighbours.group) {
     if (!mixer_type(model.mixer(number)).convolves_before(model)) return;
     convolution_norm_.emplace(parameters, block_prefix(number) + "pre_convolution_norm", model.norm_epsilon);

@@ -106,10 +106,12 @@ bool any_trained(const std::vector<ParameterDescription>& parameters) {
     return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.trained; });
 }
 
-// Identifies equal blocks: mixer, window, names within the block and shapes, what is trained, whether something below
-// is.
+// Identifies equal blocks: mixer, window, heads, names within the block and shapes, what is trained, whether something
+// below is.
 std::string signature(const config::ModelDescription& model, std::int64_t number, bool below) {
-    std::string text = fmt::format("{} {} {}", model.mixer(number), model.window(number), below ? "+" : "-");
+    const config::LayerShape layer = model.layer(number);
+    std::string text = fmt::format("{} {} {} {} {} {}", model.mixer(number), layer.window, layer.heads, layer.kv_heads,
+                                   layer.head_width, below ? "+" : "-");
     const std::size_t prefix = block_prefix(number).size();
     for (const auto& parameter : describe_parameters(model, {number, number + 1, false, false}))
         text += parameter.name.substr(prefix) + shape_text(parameter.shape) + (parameter.trained ? "+" : "-");

@@ -45,7 +45,7 @@ void list_block(const config::ModelDescription& model, std::vector<ParameterDesc
         lister.convolution("pre_convolution", Split::none);
     }
     lister.norm("mixer_norm");
-    mixer.describe(model, of_mixer);
+    mixer.describe(model, model.layer(number), of_mixer);
     lister.norm("mlp_norm");
     list_mlp(model, lister);
 }

@@ -20,8 +20,9 @@ double llama3_frequency(double frequency, const config::ModelDescription& model)
 
 }  // namespace
 
-RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t period) {
-    const std::int64_t half = model.head_width / 2;
+RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t head_width,
+                         std::int64_t period) {
+    const std::int64_t half = head_width / 2;
     memory = planned(backend.device(), "rotary positions", [&](Arena& arena) {
         cosine = arena.allocate(Type::fp32, {period, half});
         sine = arena.allocate(Type::fp32, {period, half});
@@ -29,8 +30,7 @@ RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescripti
     if (backend.device().imaginary) return;
     std::vector<float> cosines(static_cast<std::size_t>(period * half)), sines(cosines.size());
     for (std::int64_t i = 0; i < half; ++i) {
-        double frequency =
-            std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_width));
+        double frequency = std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_width));
         if (model.rope_scaling == config::RopeScaling::llama3) frequency = llama3_frequency(frequency, model);
         for (std::int64_t position = 0; position < period; ++position) {
             const double angle = static_cast<double>(position) * frequency;

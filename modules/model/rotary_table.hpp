@@ -8,7 +8,8 @@ namespace lockstep::model {
 
 struct RotaryTable {
     // `period` positions: the mini-batch for TTT (positions restart in each), the context for attention.
-    RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t period);
+    RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t head_width,
+                std::int64_t period);
     Arena memory;
     Tensor cosine, sine;  // [period, f/2]
 };

@@ -95,24 +95,24 @@ void Stage::plan(Arena& arena) {
         }
         slots_.push_back(std::move(slot));
     }
-    // One set for each mixer, whose blocks have equal shapes. One is in use at a time, so that they share memory.
+    // One set for the blocks of a kind. One is in use at a time, so that they share memory.
     if (!recompute && lowest_ == 0) return;
     const bool passed = lowest_ < blocks_.size();
     const std::size_t mark = arena.mark();
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-        if (recomputed_.count(mixer_of(i)) > 0) continue;
+        if (recomputed_.count(kind_of(i)) > 0) continue;
         arena.release(mark);
-        recomputed_.emplace(mixer_of(i),
+        recomputed_.emplace(kind_of(i),
                             blocks_[i].plan(arena, options_.shape, recompute && passed, options_.recompute));
     }
 }
 
-const std::string& Stage::mixer_of(std::size_t block) const {
-    return model_.mixer(options_.range.first_block + static_cast<std::int64_t>(block));
+config::BlockKind Stage::kind_of(std::size_t block) const {
+    return config::kind_of_block(model_, options_.range.first_block + static_cast<std::int64_t>(block));
 }
 
 Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
-    return slot.saved.empty() || block < lowest_ ? recomputed_.at(mixer_of(block)) : slot.saved[block - lowest_];
+    return slot.saved.empty() || block < lowest_ ? recomputed_.at(kind_of(block)) : slot.saved[block - lowest_];
 }
 
 void Stage::plan_workspace(Arena& arena) const {

@@ -91,7 +91,7 @@ class Stage {
     bool passes_below(std::size_t i) const { return trains_before_ || i > lowest_; }
     std::int64_t head_rows() const;  // rows of logits computed at a time
     Block::Saved& saved(Slot& slot, std::size_t block);
-    const std::string& mixer_of(std::size_t block) const;
+    config::BlockKind kind_of(std::size_t block) const;
     void embed(Slot& slot, Tensor ids);
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale);
 
@@ -111,7 +111,7 @@ class Stage {
     bool trains_before_ = false;  // anything below the blocks is trained
     std::size_t lowest_ = 0;      // the first block with a backward pass
     // Of the current block, by its mixer: with full recomputation, and below the lowest.
-    std::map<std::string, Block::Saved> recomputed_;
+    std::map<config::BlockKind, Block::Saved> recomputed_;
     bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;
 };

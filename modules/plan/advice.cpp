@@ -141,7 +141,8 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
         const auto consider = [&](const std::string& what, auto&& change) {
             cost::Job other = job;
             change(other.models[index].shape);
-            if (other.models[index].shape.heads % other.models[index].shape.kv_heads != 0) return;
+            const config::LayerShape changed = other.models[index].shape.layer(0);
+            if (changed.heads % changed.kv_heads != 0) return;
             if (job.own_program()) other.run.model = other.models[index].shape;
             cost::measure(other.models[index]);
             if (!cost::price_time(machine, other, best.layout).why_not.empty()) return;
@@ -149,20 +150,22 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
             if (saved >= worth_saying)
                 sentences.push_back(fmt::format("{}: {:.0f} % less time a parameter", what, 100 * saved));
         };
-        const std::int64_t head = model.head_width, t = best.layout.tensor;
-        const bool divides_width = model.heads * head == model.width;
+        if (!has_equal_heads(model)) continue;
+        const config::LayerShape layer = model.layer(0);
+        const std::int64_t head = layer.head_width, t = best.layout.tensor;
+        const bool divides_width = layer.query_columns() == model.width;
         if (divides_width && (!cost::is_aligned(precision, head) || head % 64 != 0)) {
-            for (std::int64_t heads = model.heads; heads >= t; --heads) {
+            for (std::int64_t heads = layer.heads; heads >= t; --heads) {
                 if (model.width % heads != 0 || heads % t != 0) continue;
-                if (model.kv_heads != model.heads && heads % model.kv_heads != 0) continue;
+                if (layer.kv_heads != layer.heads && heads % layer.kv_heads != 0) continue;
                 if (!cost::is_aligned(precision, model.width / heads)) continue;
-                consider(fmt::format("heads = {}{} have {} columns{}; {} heads have {}", model.heads, of_model, head,
+                consider(fmt::format("heads = {}{} have {} columns{}; {} heads have {}", layer.heads, of_model, head,
                                      cost::is_aligned(precision, head) ? "" : ", no multiple of 16 bytes", heads,
                                      model.width / heads),
                          [&](config::ModelDescription& changed) {
-                             if (changed.kv_heads == changed.heads) changed.kv_heads = heads;
-                             changed.heads = heads;
-                             changed.head_width = model.width / heads;
+                             if (changed.kv_heads == changed.heads) changed.kv_heads = {heads};
+                             changed.heads = {heads};
+                             changed.head_widths = {model.width / heads};
                          });
                 break;
             }
@@ -173,8 +176,8 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
             consider(fmt::format("width = {}{} leaves {} columns a rank, not whole tiles; try {}", model.width,
                                  of_model, model.width / t, width),
                      [&](config::ModelDescription& changed) {
-                         if (divides_width && changed.kv_heads == changed.heads) changed.kv_heads = width / head;
-                         if (divides_width) changed.heads = width / head;
+                         if (divides_width && changed.kv_heads == changed.heads) changed.kv_heads = {width / head};
+                         if (divides_width) changed.heads = {width / head};
                          changed.mlp_width = round_up(changed.mlp_width * width / changed.width, unit);
                          changed.width = width;
                      });

@@ -84,15 +84,15 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     config::ModelDescription& model = run.model;
     model.width = row.count("hidden", required);
     model.layers = row.count("layers", required);
-    model.heads = row.count("heads", required);
+    model.heads = {row.count("heads", required)};
     model.vocabulary = row.count("vocabulary", 250880);
     model.context = row.count("sequence", 2048);
     model.norm = config::NormKind::layer;
     model.mlp = config::MlpKind::gelu;
     model.position = config::Position::none;
     config::resolve(model);
-    if (model.width % model.heads != 0)
-        throw usage_error("{}:{}: heads = {} does not divide hidden = {}", table.path, line.line, model.heads,
+    if (model.width % model.heads.front() != 0)
+        throw usage_error("{}:{}: heads = {} does not divide hidden = {}", table.path, line.line, model.heads.front(),
                           model.width);
     if (model.layers > 10000)
         throw usage_error("{}:{}: layers = {}: it must be at most 10,000", table.path, line.line, model.layers);

@@ -63,9 +63,9 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
                 {"mlp", config::choice_of(model.mlp), "activation of the MLP"},
                 {"width", &model.width, "width of the residual stream", 1, 1e7},
                 {"layers", &model.layers, "blocks", 1, 1e5},
-                {"heads", &model.heads, "heads of the mixer", 1, 1e5},
-                {"kv_heads", &model.kv_heads, "heads of keys and values", 0, 1e5},
-                {"head_width", &model.head_width, "columns of one head of attention", 0, 1 << 16},
+                {"heads", config::CountOrList{&model.heads}, "heads of the mixer", 1, 1e5},
+                {"kv_heads", config::CountOrList{&model.kv_heads}, "heads of keys and values", 0, 1e5},
+                {"head_width", config::CountOrList{&model.head_widths}, "columns of one head of attention", 0, 1 << 16},
                 {"qk_norm", &model.qk_norm, "norms of queries and keys"},
                 {"mlp_width", &model.mlp_width, "hidden width of the MLP", 0, 1e7},
                 {"vocabulary", &model.vocabulary, "tokens the model knows", 1, 1e9},
@@ -76,7 +76,7 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
             where);
         model.context = longest;
         config::resolve(model);
-        if (model.width < 1 || model.layers < 1 || model.heads < 1 || model.vocabulary < 1)
+        if (model.width < 1 || model.layers < 1 || model.heads.front() < 1 || model.vocabulary < 1)
             throw usage_error("{}: [[plan.models]] \"{}\": give width, layers, heads and vocabulary, or a preset", path,
                               load.name);
         config::check(model);

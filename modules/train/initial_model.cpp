@@ -66,7 +66,10 @@ config::ModelDescription model_to_begin_with(const config::RunDescription& run, 
     config::ModelDescription model = config::parse_foreign_description(origin.description, origin.path).model;
     model.frozen.clear();  // what is trained is each run's own
     // As if it were not given: with another width the width is what does not fit.
-    if (model.head_width * model.heads == model.width) model.head_width = 0;
+    bool divides_width = true;
+    for (std::int64_t block = 0; block < model.period(); ++block)
+        divides_width = divides_width && model.layer(block).query_columns() == model.width;
+    if (divides_width) model.head_widths = {0};
     return model;
 }
 

@@ -51,6 +51,7 @@ struct GridCase {
                set("pipeline", std::to_string(pipeline)) + set("context", std::to_string(context)) +
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
                set("recompute", recompute) + set("sequence", sequence ? "true" : "false") +
+               (mixer == "hybrid" ? " --set model.heads=[4,8]" : "") +
                (own_heads ? " --set model.head_width=12 --set model.qk_norm=true" : "") +
                (bounded ? " --set model.window=[11,0] --set model.score_cap=2.0 --set model.logit_cap=4.0" : "") +
                (documents ? " --set data.train=short.jsonl --set data.documents=separate" : "") +

@@ -28,10 +28,10 @@ struct EmaState final : model::MixerState {
 
 class EmaMixer final : public model::Mixer {
   public:
-    EmaMixer(const model::ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
+    EmaMixer(const model::ParameterSet& parameters, const std::string& prefix, const config::LayerShape& layer,
              double floor, const Neighbours& neighbours)
-        : heads_(neighbours.group.part().count(model.heads)),
-          head_width_(model.head_width),
+        : heads_(neighbours.group.part().count(layer.heads)),
+          head_width_(layer.head_width),
           floor_(floor),
           type_(parameters.compute_type()),
           value_(parameters, prefix + "value"),
@@ -190,23 +190,25 @@ class EmaType final : public model::MixerType {
   public:
     EmaType() : MixerType("ema", "ema", {{"floor", 0.0, "Least share of the average that a token leaves.", 0, 1}}) {}
 
-    void check(const config::ModelDescription& model) const override {
+    void check(const config::ModelDescription& model, const config::LayerShape&) const override {
         if (floor(model) == 1) throw usage_error("model.ema.floor = 1: the average would never change; lower it");
     }
 
-    void describe(const config::ModelDescription& model, model::ParameterLister& lister) const override {
+    void describe(const config::ModelDescription& model, const config::LayerShape& layer,
+                  model::ParameterLister& lister) const override {
         const std::int64_t d = model.width;
         lister.linear("value", d, d, model::Split::axis0, false);
         lister.linear("output", d, d, model::Split::axis1, false, lister.residual_deviation());
-        lister.exact("rate", {model.heads}, model::Initial::zero, model::Split::axis0);
+        lister.exact("rate", {layer.heads}, model::Initial::zero, model::Split::axis0);
     }
 
-    std::unique_ptr<model::Mixer> make(Backend& backend, const model::ParameterSet& parameters, std::int64_t number,
-                                       const config::ModelDescription& model,
+    std::unique_ptr<model::Mixer> make(Backend& backend, const model::ParameterSet& parameters,
+                                       const config::ModelDescription& model, const config::LayerShape& layer,
                                        const Neighbours& neighbours) const override {
         if (backend.device().kind == DeviceKind::cuda && !backend.device().imaginary)
             throw usage_error("model.mixer = \"ema\" computes on CPUs only; set run.device = \"cpu\"");
-        return std::make_unique<EmaMixer>(parameters, model::mixer_prefix(number), model, floor(model), neighbours);
+        return std::make_unique<EmaMixer>(parameters, model::mixer_prefix(layer.number), layer, floor(model),
+                                          neighbours);
     }
 
   private:

@@ -15,8 +15,8 @@ namespace {
 std::vector<test::NamedModel> kinds() {
     config::ModelDescription plain = test::small_model("ema"), other = plain;
     other.tied_head = false;
-    other.heads = 6;
-    other.head_width = other.width / other.heads;
+    other.heads = {6};
+    other.head_widths = {other.width / 6};
     other.options.change("ema").set("floor", 0.5);
     config::ModelDescription hybrid = plain;
     hybrid.mixers = {"ema", "attention"};
@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(its_parameters_are_the_models) {
     const config::ModelDescription model = test::small_model("ema");
     const std::int64_t d = model.width, mlp = 3 * d * model.mlp_width, norms = 2 * d;
     BOOST_TEST(model::parameter_count(model) ==
-               model.vocabulary * d + model.layers * (2 * d * d + model.heads + mlp + norms) + d);
+               model.vocabulary * d + model.layers * (2 * d * d + model.layer(0).heads + mlp + norms) + d);
 }
 
 BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {

@@ -23,7 +23,7 @@ config::RunDescription small() {
     model.mixers = {"ttt-linear"};
     model.width = 16;
     model.layers = 2;
-    model.heads = 2;
+    model.heads = {2};
     model.mlp_width = 24;
     model.vocabulary = 61;
     model.context = 32;

@@ -40,7 +40,8 @@ BOOST_AUTO_TEST_CASE(the_layer_agrees_with_qwen3_next) {
     model.vocabulary = 16;
     model.context = file.read_integer("/", "length");
     model.width = model.mlp_width = file.read_integer("/", "width");
-    model.layers = model.heads = 1;
+    model.layers = 1;
+    model.heads = {1};
     model.norm_epsilon = 1e-6;
     config::Options& deltanet = model.options.change("deltanet");
     for (const char* key : {"heads", "key_heads", "key_width", "value_width"})
@@ -55,7 +56,8 @@ BOOST_AUTO_TEST_CASE(the_layer_agrees_with_qwen3_next) {
         BOOST_TEST_REQUIRE(parameter.count() == static_cast<std::int64_t>(values.size()), name);
         std::copy(values.begin(), values.end(), parameter.fp32());
     }
-    const auto mixer = model::mixer_type(model.mixer(0)).make(*backend, parameters, 0, model, model::no_neighbours());
+    const auto mixer =
+        model::mixer_type(model.mixer(0)).make(*backend, parameters, model, model.layer(0), model::no_neighbours());
     const model::PassShape shape{file.read_integer("/", "batch"), model.context};
     Arena memory({}, std::size_t{1} << 24, "a layer");
     Tensor x, dy, y, dx;

@@ -74,7 +74,7 @@ config::ModelDescription read_model(const hdf5::File& file) {
     model.width = file.read_integer("/", "d");
     model.mlp_width = file.read_integer("/", "inter");
     model.layers = file.read_integer("/", "layers");
-    model.heads = file.read_integer("/", "heads");
+    model.heads = {file.read_integer("/", "heads")};
     model.rope_theta = file.read_number("/", "rope_theta");
     model.tied_head = file.read_integer("/", "tie") != 0;
     model.position = config::Position::none;

@@ -42,36 +42,36 @@ struct AttentionState final : MixerState {
 };
 
 // A window that no sequence is longer than hides nothing.
-std::int64_t window_of(const config::ModelDescription& model, std::int64_t number) {
-    const std::int64_t window = model.window(number);
-    return window < model.context ? window : 0;
+std::int64_t window_of(const config::ModelDescription& model, const config::LayerShape& layer) {
+    return layer.window < model.context ? layer.window : 0;
 }
 
 class AttentionMixer final : public Mixer {
   public:
-    AttentionMixer(Backend& backend, const ParameterSet& parameters, std::int64_t number, const std::string& prefix,
-                   const config::ModelDescription& model, const Neighbours& neighbours)
-        : model_(model),
-          heads_(neighbours.group.part().count(model.heads)),
-          key_heads_(neighbours.group.part().count(model.kv_heads)),
-          window_(window_of(model, number)),
+    AttentionMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
+                   const config::ModelDescription& model, const config::LayerShape& layer, const Neighbours& neighbours)
+        : heads_(neighbours.group.part().count(layer.heads)),
+          key_heads_(neighbours.group.part().count(layer.kv_heads)),
+          head_width_(layer.head_width),
+          window_(window_of(model, layer)),
+          score_cap_(static_cast<float>(model.score_cap)),
           stretch_(neighbours.chain.rank()),
           adds_bias_(neighbours.group.first()),
           type_(parameters.compute_type()),
           inputs_({Linear(parameters, prefix + "query"), Linear(parameters, prefix + "key"),
                    Linear(parameters, prefix + "value")}),
           output_(parameters, prefix + "output") {
-        if (backend.device().kind == DeviceKind::cuda && model.head_width > kernels::widest_head_on_gpu)
+        if (backend.device().kind == DeviceKind::cuda && head_width_ > kernels::widest_head_on_gpu)
             throw usage_error(
                 "model.head_width = {}: attention on a GPU takes heads of up to {} columns; make them narrower, or train "
                 "on CPUs",
-                model.head_width, kernels::widest_head_on_gpu);
-        if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
+                head_width_, kernels::widest_head_on_gpu);
+        if (model.position == config::Position::rope) rotary_.emplace(backend, model, head_width_, model.context);
         if (!neighbours.chain.alone())
-            divided_.emplace(neighbours.chain, type_,
-                             DividedAttention::Sizes{heads_, key_heads_, model.head_width, !model.qk_norm, window_,
-                                                     static_cast<float>(model.score_cap)},
-                             handover_tag(number, 0));
+            divided_.emplace(
+                neighbours.chain, type_,
+                DividedAttention::Sizes{heads_, key_heads_, head_width_, !model.qk_norm, window_, score_cap_},
+                handover_tag(layer.number, 0));
         if (!model.qk_norm) return;
         query_norm_.emplace(parameters, prefix + "query_norm", model.norm_epsilon);
         key_norm_.emplace(parameters, prefix + "key_norm", model.norm_epsilon);
@@ -217,7 +217,7 @@ class AttentionMixer final : public Mixer {
     }
 
     // [N, heads · f] as a row for each head
-    Tensor heads_of(Tensor x) const { return x.reshaped({x.count() / model_.head_width, model_.head_width}); }
+    Tensor heads_of(Tensor x) const { return x.reshaped({x.count() / head_width_, head_width_}); }
 
     static Tensor first_elements(Tensor tensor, const Shape& shape) {
         return tensor.reshaped({tensor.count()}).slice(0, element_count(shape)).reshaped(shape);
@@ -239,7 +239,7 @@ class AttentionMixer final : public Mixer {
         AttentionSaved pass;
         pass.q = arena.allocate(type_, {tokens, query_width()});
         pass.y = arena.allocate(type_, {tokens, query_width()});
-        pass.log_sum_exp = arena.allocate(Type::fp32, {1, model_.heads, tokens});
+        pass.log_sum_exp = arena.allocate(Type::fp32, {1, heads_, tokens});
         if (!query_norm_) return pass;
         std::tie(pass.projected_q, pass.projected_k) = allocate_heads(arena, tokens);
         query_norm_->plan(arena, pass.q_statistics, tokens * heads_);
@@ -260,10 +260,7 @@ class AttentionMixer final : public Mixer {
     AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys,
                                    const kernels::Documents& documents = {}) const {
         const std::int64_t window = window_ < keys ? window_ : 0;  // of fewer keys it hides none
-        return {batch,          queries,    keys,
-                heads_,         key_heads_, model_.head_width,
-                keys - queries, window,     static_cast<float>(model_.score_cap),
-                documents};
+        return {batch, queries, keys, heads_, key_heads_, head_width_, keys - queries, window, score_cap_, documents};
     }
 
     // Of this rank's stretch of a sequence.
@@ -275,10 +272,11 @@ class AttentionMixer final : public Mixer {
         if (rotary_) rotate(backend, *rotary_, q, k, length, position, RotaryPairs::halves, inverse);
     }
 
-    config::ModelDescription model_;
     std::int64_t heads_, key_heads_;  // of this rank
-    std::int64_t window_;             // 0: none
-    std::int64_t stretch_;            // its place along divided sequences
+    std::int64_t head_width_;
+    std::int64_t window_;  // 0: none
+    float score_cap_;
+    std::int64_t stretch_;  // its place along divided sequences
     bool adds_bias_;
     Type type_;
     Projections inputs_;  // queries, keys, values
@@ -294,11 +292,11 @@ class AttentionType final : public MixerType {
 
     bool keeps_documents_apart() const override { return true; }
 
-    void check(const config::ModelDescription& model) const override {
-        if (model.position == config::Position::rope && model.head_width % 2 != 0)
+    void check(const config::ModelDescription& model, const config::LayerShape& layer) const override {
+        if (model.position == config::Position::rope && layer.head_width % 2 != 0)
             throw usage_error(
                 "model.head_width = {}: rotation needs an even one; change it, or model.width = {} over model.heads = {}",
-                model.head_width, model.width, model.heads);
+                layer.head_width, model.width, layer.heads);
         if (model.rope_scaling != config::RopeScaling::none && model.position != config::Position::rope)
             throw usage_error(
                 "model.rope_scaling = {} needs model.position = \"rope\", but it is {}; change one of them",
@@ -306,19 +304,21 @@ class AttentionType final : public MixerType {
                 config::toml_text(config::word_of(model.position)));
     }
 
-    std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
-        if (const std::string why = MixerType::why_impossible(model, layout); !why.empty()) return why;
-        if (model.kv_heads % layout.tensor != 0)
+    std::string why_impossible(const config::ModelDescription& model, const config::LayerShape& layer,
+                               const MixerLayout& layout) const override {
+        if (const std::string why = MixerType::why_impossible(model, layer, layout); !why.empty()) return why;
+        if (layer.kv_heads % layout.tensor != 0)
             return fmt::format(
                 "parallel.tensor = {} does not divide model.kv_heads = {}: heads of keys and values are divided, never "
                 "copied",
-                layout.tensor, model.kv_heads);
+                layout.tensor, layer.kv_heads);
         return "";
     }
 
-    void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
-        const std::int64_t d = model.width, f = model.head_width;
-        const std::int64_t query_width = model.heads * f, key_width = model.kv_heads * f;
+    void describe(const config::ModelDescription& model, const config::LayerShape& layer,
+                  ParameterLister& lister) const override {
+        const std::int64_t d = model.width, f = layer.head_width;
+        const std::int64_t query_width = layer.heads * f, key_width = layer.kv_heads * f;
         const bool all = model.bias == config::Bias::all, qkv = all || model.bias == config::Bias::qkv;
         lister.linear_layers({{"query", query_width}, {"key", key_width}, {"value", key_width}}, d, Split::axis0, qkv);
         lister.linear("output", d, query_width, Split::axis1, all, lister.residual_deviation());
@@ -327,10 +327,10 @@ class AttentionType final : public MixerType {
             lister.exact(norm, {f}, Initial::one, Split::none).gradient_part = GradientPart::of_heads;
     }
 
-    std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
-                                Type compute, int threads) const override {
+    std::int64_t scratch_floats(const config::ModelDescription&, const config::LayerShape& layer, std::int64_t tensor,
+                                const PassShape& shape, Type compute, int threads) const override {
         return kernels::cpu::attention_scratch_floats(
-            {shape.batch, shape.length, shape.length, model.heads / tensor, model.kv_heads / tensor, model.head_width},
+            {shape.batch, shape.length, shape.length, layer.heads / tensor, layer.kv_heads / tensor, layer.head_width},
             compute, threads);
     }
 
@@ -339,9 +339,10 @@ class AttentionType final : public MixerType {
     // Causal: half of the full square.
     bool scores_pairs() const override { return true; }
 
-    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                const config::ModelDescription& model, const Neighbours& neighbours) const override {
-        return std::make_unique<AttentionMixer>(backend, parameters, number, mixer_prefix(number), model, neighbours);
+    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, const config::ModelDescription& model,
+                                const config::LayerShape& layer, const Neighbours& neighbours) const override {
+        return std::make_unique<AttentionMixer>(backend, parameters, mixer_prefix(layer.number), model, layer,
+                                                neighbours);
     }
 };
 

@@ -7,7 +7,8 @@
 
 namespace lockstep::model {
 
-void refuse_attention_keys(const config::ModelDescription& model, const std::string& mixer) {
+void refuse_attention_keys(const config::ModelDescription& model, const config::LayerShape& layer,
+                           const std::string& mixer) {
     if (model.qk_norm)
         throw usage_error(
             "model.qk_norm = true: {} has no norm of queries and keys; remove it, or set model.mixer to \"attention\"",
@@ -18,11 +19,11 @@ void refuse_attention_keys(const config::ModelDescription& model, const std::str
     if (model.score_cap != 0)
         throw usage_error("model.score_cap = {}: {} has no scores; remove it, or set model.mixer to \"attention\"",
                           model.score_cap, mixer);
-    if (model.kv_heads != 0 && model.kv_heads != model.heads)
+    if (layer.kv_heads != 0 && layer.kv_heads != layer.heads)
         throw usage_error(
             "model.kv_heads = {} with model.heads = {}: {} does not heed it; remove kv_heads, or set model.mixer to "
             "\"attention\"",
-            model.kv_heads, model.heads, mixer);
+            layer.kv_heads, layer.heads, mixer);
     if (model.bias == config::Bias::qkv)
         throw usage_error(
             "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the MLP's",

@@ -8,6 +8,7 @@
 namespace lockstep::model {
 
 // Usage error if such a key has a value that would have no effect, in a model without attention, of `mixer`.
-void refuse_attention_keys(const config::ModelDescription& model, const std::string& mixer);
+void refuse_attention_keys(const config::ModelDescription& model, const config::LayerShape& layer,
+                           const std::string& mixer);
 
 }  // namespace lockstep::model

@@ -35,18 +35,19 @@ class GatedDeltanetType final : public MixerType {
 
     bool keeps_documents_apart() const override { return true; }
 
-    void check(const config::ModelDescription& model) const override {
-        const DeltanetOptions options(model);
+    void check(const config::ModelDescription& model, const config::LayerShape& layer) const override {
+        const DeltanetOptions options(model, layer);
         if (options.heads % options.key_heads != 0)
             throw usage_error(
                 "model.deltanet.heads = {} is not a multiple of model.deltanet.key_heads = {}: heads of values share the "
                 "heads of keys evenly",
                 options.heads, options.key_heads);
-        if (!config::has_attention_keys(model)) refuse_attention_keys(model, name());
+        if (!config::has_attention_keys(model)) refuse_attention_keys(model, layer, name());
     }
 
-    std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
-        const DeltanetOptions options(model);
+    std::string why_impossible(const config::ModelDescription& model, const config::LayerShape& layer,
+                               const MixerLayout& layout) const override {
+        const DeltanetOptions options(model, layer);
         for (const auto& [key, heads] : {std::pair("heads", options.heads), {"key_heads", options.key_heads}})
             if (heads % layout.tensor != 0)
                 return fmt::format("parallel.tensor = {} does not divide model.deltanet.{} = {}", layout.tensor, key,
@@ -54,8 +55,9 @@ class GatedDeltanetType final : public MixerType {
         return why_stretches_are_impossible(layout);
     }
 
-    void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
-        const DeltanetOptions options(model);
+    void describe(const config::ModelDescription& model, const config::LayerShape& layer,
+                  ParameterLister& lister) const override {
+        const DeltanetOptions options(model, layer);
         const std::int64_t d = model.width, keys = options.keys(), values = options.values(), heads = options.heads;
         lister.linear_layers({{"query", keys}, {"key", keys}, {"value", values}, {"decay", heads}, {"strength", heads}},
                              d, Split::axis0, false);
@@ -72,9 +74,9 @@ class GatedDeltanetType final : public MixerType {
             GradientPart::of_heads;
     }
 
-    std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
-                                Type compute, int threads) const override {
-        const DeltanetOptions options(model);
+    std::int64_t scratch_floats(const config::ModelDescription& model, const config::LayerShape& layer,
+                                std::int64_t tensor, const PassShape& shape, Type compute, int threads) const override {
+        const DeltanetOptions options(model, layer);
         const std::int64_t rows = shape.rows(), keys = options.keys() / tensor, values = options.values() / tensor;
         const auto of_norm = [&](std::int64_t heads, std::int64_t width) {
             return kernels::cpu::row_sums_scratch_floats(rows * heads / tensor, width);
@@ -86,32 +88,32 @@ class GatedDeltanetType final : public MixerType {
                          of_norm(options.heads, options.value_width), of_norm(options.key_heads, options.key_width)});
     }
 
-    std::size_t gpu_scratch_bytes(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
-                                  Type compute) const override {
-        const kernels::DeltaShape scan = delta_shape(DeltanetOptions(model), tensor, shape);
+    std::size_t gpu_scratch_bytes(const config::ModelDescription& model, const config::LayerShape& layer,
+                                  std::int64_t tensor, const PassShape& shape, Type compute) const override {
+        const kernels::DeltaShape scan = delta_shape(DeltanetOptions(model, layer), tensor, shape);
         return static_cast<std::size_t>(kernels::delta_gpu_scratch(scan, compute).all());
     }
 
     SequenceDivision sequence_division() const override { return SequenceDivision::chain; }
 
-    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                const config::ModelDescription& model, const Neighbours& neighbours) const override {
-        return make_deltanet_mixer(backend, parameters, number, model, DeltanetOptions(model), neighbours);
+    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, const config::ModelDescription& model,
+                                const config::LayerShape& layer, const Neighbours& neighbours) const override {
+        return make_deltanet_mixer(backend, parameters, model, layer, DeltanetOptions(model, layer), neighbours);
     }
 };
 
 }  // namespace
 
-DeltanetOptions::DeltanetOptions(const config::ModelDescription& model) {
+DeltanetOptions::DeltanetOptions(const config::ModelDescription& model, const config::LayerShape& layer) {
     const config::Options given = model.options.at(section_name);
     const auto value = [&](const char* key, std::int64_t otherwise) {
         const std::int64_t number = given.integer(key);
         return number > 0 ? number : otherwise;
     };
-    heads = value("heads", model.heads);
+    heads = value("heads", layer.heads);
     key_heads = value("key_heads", heads);
-    key_width = value("key_width", model.head_width);
-    value_width = value("value_width", model.head_width);
+    key_width = value("key_width", layer.head_width);
+    value_width = value("value_width", layer.head_width);
 }
 
 std::unique_ptr<MixerType> gated_deltanet_type() {

@@ -15,7 +15,7 @@ std::unique_ptr<MixerType> gated_deltanet_type();
 
 // The keys of [model.deltanet], with what they default to filled in.
 struct DeltanetOptions {
-    explicit DeltanetOptions(const config::ModelDescription& model);
+    DeltanetOptions(const config::ModelDescription& model, const config::LayerShape& layer);
     std::int64_t heads, key_heads;        // of values; of queries and keys
     std::int64_t key_width, value_width;  // of a head
     std::int64_t keys() const { return key_heads * key_width; }
@@ -23,8 +23,8 @@ struct DeltanetOptions {
 };
 
 // The run-time half (deltanet_mixer.cpp).
-std::unique_ptr<Mixer> make_deltanet_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                           const config::ModelDescription& model, const DeltanetOptions& options,
-                                           const Neighbours& neighbours);
+std::unique_ptr<Mixer> make_deltanet_mixer(Backend& backend, const ParameterSet& parameters,
+                                           const config::ModelDescription& model, const config::LayerShape& layer,
+                                           const DeltanetOptions& options, const Neighbours& neighbours);
 
 }  // namespace lockstep::model

@@ -377,11 +377,11 @@ class DeltanetMixer final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_deltanet_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                           const config::ModelDescription& model, const DeltanetOptions& options,
-                                           const Neighbours& neighbours) {
-    return std::make_unique<DeltanetMixer>(backend, parameters, number, mixer_prefix(number), model, options,
-                                           neighbours);
+std::unique_ptr<Mixer> make_deltanet_mixer(Backend& backend, const ParameterSet& parameters,
+                                           const config::ModelDescription& model, const config::LayerShape& layer,
+                                           const DeltanetOptions& options, const Neighbours& neighbours) {
+    return std::make_unique<DeltanetMixer>(backend, parameters, layer.number, mixer_prefix(layer.number), model,
+                                           options, neighbours);
 }
 
 }  // namespace lockstep::model

@@ -15,9 +15,10 @@
 
 namespace lockstep::model {
 
-std::string MixerType::why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const {
-    if (model.heads % layout.tensor != 0)
-        return fmt::format("parallel.tensor = {} does not divide model.heads = {}", layout.tensor, model.heads);
+std::string MixerType::why_impossible(const config::ModelDescription&, const config::LayerShape& layer,
+                                      const MixerLayout& layout) const {
+    if (layer.heads % layout.tensor != 0)
+        return fmt::format("parallel.tensor = {} does not divide model.heads = {}", layout.tensor, layer.heads);
     if (layout.context > 1 && sequence_division() == SequenceDivision::none)
         return fmt::format("parallel.context = {} divides sequences, but {} needs all tokens of a sequence",
                            layout.context, name());

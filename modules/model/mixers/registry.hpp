@@ -34,17 +34,20 @@ enum class SequenceDivision {
     exchange,  // messages among all ranks: all work at the same time
 };
 
-// Its name is a value of model.mixer, its keys those of [model.SECTION].
+// Its name is a value of model.mixer, its keys those of [model.SECTION]. `layer` is one that it mixes: heads and widths
+// are the layer's.
 class MixerType : public config::Kind {
   public:
     using Kind::Kind;
     // Why a layout is impossible, without a full stop; "" if it is possible. By default, tensor ranks divide the heads,
     // and context ranks the sequences of mixers that can.
-    virtual std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const;
+    virtual std::string why_impossible(const config::ModelDescription& model, const config::LayerShape& layer,
+                                       const MixerLayout& layout) const;
     virtual SequenceDivision sequence_division() const { return SequenceDivision::none; }
 
     // Its parameters, named relative to "blocks/N/mixer/".
-    virtual void describe(const config::ModelDescription& model, ParameterLister& lister) const = 0;
+    virtual void describe(const config::ModelDescription& model, const config::LayerShape& layer,
+                          ParameterLister& lister) const = 0;
     // Whether the initial values of projections into the residual stream scale down with depth (GPT-2).
     virtual bool scales_residual_projections() const { return true; }
     // Whether the block has a norm and a causal convolution before the mixer's norm.
@@ -55,14 +58,15 @@ class MixerType : public config::Kind {
     virtual void settle_inner_rate(config::ModelDescription&, double /*factor*/) const {}
 
     // Floats of CPU kernel workspace, over all threads, for such a micro-batch on one of `tensor` ranks.
-    virtual std::int64_t scratch_floats(const config::ModelDescription&, std::int64_t /*tensor*/, const PassShape&,
-                                        Type /*compute*/, int /*threads*/) const {
+    virtual std::int64_t scratch_floats(const config::ModelDescription&, const config::LayerShape&,
+                                        std::int64_t /*tensor*/, const PassShape&, Type /*compute*/,
+                                        int /*threads*/) const {
         return 0;
     }
 
     // Bytes of scratch memory that its kernels take on a GPU, where it is large.
-    virtual std::size_t gpu_scratch_bytes(const config::ModelDescription&, std::int64_t /*tensor*/, const PassShape&,
-                                          Type /*compute*/) const {
+    virtual std::size_t gpu_scratch_bytes(const config::ModelDescription&, const config::LayerShape&,
+                                          std::int64_t /*tensor*/, const PassShape&, Type /*compute*/) const {
         return 0;
     }
 
@@ -75,9 +79,10 @@ class MixerType : public config::Kind {
     // Tokens that documents that are kept apart must begin at multiples of, so that sequences can be divided.
     virtual std::int64_t document_alignment(const config::ModelDescription&) const { return 1; }
 
-    // The mixer of block `number`.
-    virtual std::unique_ptr<Mixer> make(kernels::Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                        const config::ModelDescription& model, const Neighbours& neighbours) const = 0;
+    // The mixer of one block.
+    virtual std::unique_ptr<Mixer> make(kernels::Backend& backend, const ParameterSet& parameters,
+                                        const config::ModelDescription& model, const config::LayerShape& layer,
+                                        const Neighbours& neighbours) const = 0;
 };
 
 // Why a sequence cannot be divided into stretches, one behind the other, of a mixer with convolutions; or "".

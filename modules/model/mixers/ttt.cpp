@@ -46,31 +46,32 @@ class TttType final : public MixerType {
 
     bool keeps_documents_apart() const override { return true; }
 
-    void check(const config::ModelDescription& model) const override {
+    void check(const config::ModelDescription& model, const config::LayerShape& layer) const override {
         const TttOptions ttt = options(model);
         if (ttt.base_lr_warmup > ttt.base_lr)
             throw usage_error(
                 "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "
                 "the other",
                 ttt.base_lr_warmup, ttt.base_lr);
-        if (model.heads * model.head_width != model.width)
+        if (layer.heads * layer.head_width != model.width)
             throw usage_error(
                 "model.head_width = {} with model.heads = {}: the heads of {} divide model.width = {}; remove head_width",
-                model.head_width, model.heads, name(), model.width);
+                layer.head_width, layer.heads, name(), model.width);
         if (ttt.base_lr_warmup > 0 && shares_section(model) && TttOptions(model).base_lr == 0)
             throw usage_error(
                 "model.ttt.base_lr_warmup = {}: give model.ttt.base_lr too, since the mixers of this model have different "
                 "defaults",
                 ttt.base_lr_warmup);
-        if (model.head_width % 2 != 0)
+        if (layer.head_width % 2 != 0)
             throw usage_error(
                 "model.head_width = {}: rotation needs an even one; change model.width = {} or model.heads = {}",
-                model.head_width, model.width, model.heads);
-        if (!config::has_attention_keys(model)) refuse_attention_keys(model, name());
+                layer.head_width, model.width, layer.heads);
+        if (!config::has_attention_keys(model)) refuse_attention_keys(model, layer, name());
     }
 
-    std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
-        if (const std::string why = MixerType::why_impossible(model, layout); !why.empty()) return why;
+    std::string why_impossible(const config::ModelDescription& model, const config::LayerShape& layer,
+                               const MixerLayout& layout) const override {
+        if (const std::string why = MixerType::why_impossible(model, layer, layout); !why.empty()) return why;
         const TttOptions ttt(model);
         if (layout.divides_rows && layout.tensor > 1 && ttt.pre_conv)
             return "parallel.sequence = true divides rows that the convolution of model.ttt.pre_conv = true needs together";
@@ -84,9 +85,10 @@ class TttType final : public MixerType {
         return why_stretches_are_impossible(layout);
     }
 
-    void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
+    void describe(const config::ModelDescription& model, const config::LayerShape& layer,
+                  ParameterLister& lister) const override {
         const TttOptions ttt(model);
-        const std::int64_t d = model.width, heads = model.heads, f = model.head_width, g = hidden(model);
+        const std::int64_t d = model.width, heads = layer.heads, f = layer.head_width, g = hidden(layer);
         // Next to each other, so that they are one matrix (model/projections.hpp).
         lister.linear("query", d, d, Split::axis0, false);
         if (!ttt.share_qk) lister.linear("key", d, d, Split::axis0, false);
@@ -125,16 +127,16 @@ class TttType final : public MixerType {
         ttt.set("base_lr_warmup", 0.0);
     }
 
-    std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
-                                Type compute, int threads) const override {
+    std::int64_t scratch_floats(const config::ModelDescription& model, const config::LayerShape& layer,
+                                std::int64_t tensor, const PassShape& shape, Type compute, int threads) const override {
         return kernels::cpu::ttt_scratch_floats(
-            {mlp_, shape.batch, shape.length, model.heads / tensor, model.head_width, TttOptions(model).mini_batch},
+            {mlp_, shape.batch, shape.length, layer.heads / tensor, layer.head_width, TttOptions(model).mini_batch},
             compute, threads);
     }
 
-    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                const config::ModelDescription& model, const Neighbours& neighbours) const override {
-        return make_ttt_mixer(backend, parameters, number, model, options(model), mlp_, neighbours);
+    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, const config::ModelDescription& model,
+                                const config::LayerShape& layer, const Neighbours& neighbours) const override {
+        return make_ttt_mixer(backend, parameters, model, layer, options(model), mlp_, neighbours);
     }
 
     SequenceDivision sequence_division() const override { return SequenceDivision::chain; }
@@ -155,9 +157,7 @@ class TttType final : public MixerType {
     }
 
     // Columns of the inner model's first layer.
-    std::int64_t hidden(const config::ModelDescription& model) const {
-        return (mlp_ ? mlp_expansion : 1) * model.head_width;
-    }
+    std::int64_t hidden(const config::LayerShape& layer) const { return (mlp_ ? mlp_expansion : 1) * layer.head_width; }
 
     bool mlp_;
     double default_base_lr_;

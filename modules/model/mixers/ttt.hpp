@@ -22,8 +22,8 @@ struct TttOptions {
 };
 
 // The run-time half (ttt_mixer.cpp).
-std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                      const config::ModelDescription& model, const TttOptions& options, bool mlp,
-                                      const Neighbours& neighbours);
+std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters,
+                                      const config::ModelDescription& model, const config::LayerShape& layer,
+                                      const TttOptions& options, bool mlp, const Neighbours& neighbours);
 
 }  // namespace lockstep::model

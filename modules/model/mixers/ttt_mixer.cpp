@@ -61,14 +61,15 @@ config::ModelDescription unscaled(config::ModelDescription model) {
 
 class TttMixer final : public Mixer {
   public:
-    TttMixer(Backend& backend, const ParameterSet& parameters, std::int64_t number, const std::string& prefix,
-             const config::ModelDescription& model, const TttOptions& options, bool mlp, const Neighbours& neighbours)
-        : model_(model),
-          options_(options),
+    TttMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
+             const config::ModelDescription& model, const config::LayerShape& layer, const TttOptions& options,
+             bool mlp, const Neighbours& neighbours)
+        : options_(options),
           mlp_(mlp),
-          number_(number),
-          heads_(neighbours.group.part().count(model.heads)),
-          width_(heads_ * model.head_width),
+          number_(layer.number),
+          heads_(neighbours.group.part().count(layer.heads)),
+          head_width_(layer.head_width),
+          width_(heads_ * head_width_),
           chain_(neighbours.chain),
           type_(parameters.compute_type()),
           inputs_(inputs_of(parameters, prefix, options)),
@@ -80,7 +81,7 @@ class TttMixer final : public Mixer {
           dtoken_step_(parameters.gradient(prefix + "token_step")),
           step_bias_(in_one_row(parameters.value(prefix + "step_size/bias"))),
           dstep_bias_(in_one_row(parameters.gradient(prefix + "step_size/bias"))),
-          rotary_(backend, unscaled(model), options.mini_batch) {
+          rotary_(backend, unscaled(model), head_width_, options.mini_batch) {
         if (options.share_qk) {
             query_convolution_.emplace(parameters, prefix + "query_convolution");
             key_convolution_.emplace(parameters, prefix + "key_convolution");
@@ -329,7 +330,7 @@ class TttMixer final : public Mixer {
     }
 
     TttShape ttt_shape(const PassShape& shape) const {
-        return {mlp_, shape.batch, shape.length, heads_, model_.head_width, options_.mini_batch, shape.documents};
+        return {mlp_, shape.batch, shape.length, heads_, head_width_, options_.mini_batch, shape.documents};
     }
 
     // The tensors of a state, flattened into one.
@@ -370,7 +371,7 @@ class TttMixer final : public Mixer {
     }
 
     float step_scale() const {
-        return static_cast<float>(options_.base_lr * inner_rate_factor_ / static_cast<double>(model_.head_width));
+        return static_cast<float>(options_.base_lr * inner_rate_factor_ / static_cast<double>(head_width_));
     }
 
     // From the projections to the scan. `history`: the convolutions' inputs before these tokens.
@@ -402,10 +403,9 @@ class TttMixer final : public Mixer {
         output_.forward(backend, y, gate_ ? outputs.gated : outputs.normed);
     }
 
-    config::ModelDescription model_;
     TttOptions options_;
-    bool mlp_;                             // the inner model has two layers
-    std::int64_t number_, heads_, width_;  // of the block; heads and columns of this rank
+    bool mlp_;                                          // the inner model has two layers
+    std::int64_t number_, heads_, head_width_, width_;  // of the block; heads and columns of this rank
     const ContextChain& chain_;
     Type type_;
     const Backend* backend_ = nullptr;
@@ -422,10 +422,10 @@ class TttMixer final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                      const config::ModelDescription& model, const TttOptions& options, bool mlp,
-                                      const Neighbours& neighbours) {
-    return std::make_unique<TttMixer>(backend, parameters, number, mixer_prefix(number), model, options, mlp,
+std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters,
+                                      const config::ModelDescription& model, const config::LayerShape& layer,
+                                      const TttOptions& options, bool mlp, const Neighbours& neighbours) {
+    return std::make_unique<TttMixer>(backend, parameters, mixer_prefix(layer.number), model, layer, options, mlp,
                                       neighbours);
 }
 

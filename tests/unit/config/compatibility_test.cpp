@@ -25,10 +25,10 @@ BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
     BOOST_TEST(model.width == 768);  // of the preset, as
     BOOST_TEST(model.mlp_width == 2048);
     BOOST_TEST(model.layers == 3);
-    BOOST_TEST(model.heads == 6);
-    BOOST_TEST(model.kv_heads == 6);      // follows from heads
-    BOOST_TEST(model.head_width == 128);  // follows from width and heads
-    BOOST_TEST(!model.qk_norm);           // not known then
+    BOOST_TEST(model.layer(0).heads == 6);
+    BOOST_TEST(model.layer(0).kv_heads == 6);      // follows from heads
+    BOOST_TEST(model.layer(0).head_width == 128);  // follows from width and heads
+    BOOST_TEST(!model.qk_norm);                    // not known then
     BOOST_TEST(model.vocabulary == 300);
     BOOST_TEST(model.context == 64);
     BOOST_TEST((model.norm == NormKind::layer));

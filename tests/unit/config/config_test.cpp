@@ -165,13 +165,13 @@ BOOST_AUTO_TEST_CASE(explicit_keys_override_the_preset_wherever_they_stand) {
     BOOST_TEST(run.model.vocabulary == 300);
     BOOST_TEST(run.batch.length == 1024);
     run = parse("", {"model.preset=gpt2-124m", "model.heads=6"});
-    BOOST_TEST(run.model.kv_heads == 6);
+    BOOST_TEST(run.model.layer(0).kv_heads == 6);
     check_contains(refusal("", {"model.preset=gpt2-125m"}), "did you mean gpt2-124m?");
 }
 
 BOOST_AUTO_TEST_CASE(what_follows_is_filled_in) {
     RunDescription run = parse(small_run());
-    BOOST_TEST(run.model.kv_heads == 2);
+    BOOST_TEST(run.model.layer(0).kv_heads == 2);
     BOOST_TEST(run.model.mlp_width == 256);
     BOOST_TEST((run.model.position == Position::none));
     BOOST_TEST(run.model.options.at("ttt").number("base_lr") == 1.0);
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(windows_are_repeated_over_the_blocks) {
     BOOST_TEST(windows({"model.layers=4", "model.window=[16, 0, 16, 0]"}) == (Windows{16, 0}));
     BOOST_TEST(windows({"model.layers=4", "model.window=[16, 0, 16]"}) == (Windows{16, 0, 16}));
     const RunDescription run = parse(small_run(), {"model.layers=4", "model.window=[16, 0, 16]"});
-    BOOST_TEST(run.model.window(3) == 16);
+    BOOST_TEST(run.model.layer(3).window == 16);
     BOOST_TEST(plain_value(run, "model.window") == "[16, 0, 16]");
     BOOST_TEST(plain_value(parse(small_run(), {"model.window=16"}), "model.window") == "16");
     check_contains(refusal("[model]\nwindow = []\n"), "model.window is empty; it must be: integer");
@@ -286,6 +286,64 @@ BOOST_AUTO_TEST_CASE(a_list_of_mixers_is_repeated_over_the_blocks) {
     const RunDescription same = parse(small_run(), {"model.mixer=[\"ttt-mlp\", \"ttt-mlp\"]"});
     BOOST_TEST(!same.model.is_hybrid());
     BOOST_TEST((same.model == parse(small_run(), {"model.mixer=ttt-mlp"}).model));
+}
+
+BOOST_AUTO_TEST_CASE(heads_are_repeated_over_the_blocks) {
+    const RunDescription run = parse(small_run(), {"model.layers=6", "model.mixer=attention", "model.heads=[4, 8]",
+                                                   "model.kv_heads=[0, 0, 2]", "model.head_width=[0, 12, 0]"});
+    const ModelDescription& model = run.model;  // 64 wide
+    const auto is = [](const LayerShape& layer, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width) {
+        return layer.heads == heads && layer.kv_heads == kv_heads && layer.head_width == head_width;
+    };
+    BOOST_TEST(is(model.layer(0), 4, 4, 16));
+    BOOST_TEST(is(model.layer(1), 8, 8, 12));
+    BOOST_TEST(is(model.layer(2), 4, 2, 16));
+    BOOST_TEST(is(model.layer(3), 8, 8, 8));
+    BOOST_TEST(is(model.layer(4), 4, 4, 12));
+    BOOST_TEST(is(model.layer(5), 8, 2, 8));
+    BOOST_TEST(model.period() == 6);
+    BOOST_TEST(!has_equal_heads(model));
+    BOOST_TEST(widest_layer(model) == 96);
+    BOOST_TEST(plain_value(run, "model.heads") == "[4, 8]");
+    BOOST_TEST((parse(to_toml(run)).model == model));
+    BOOST_TEST((parse(small_run(), {"model.heads=[2, 2]"}).model == parse(small_run()).model));
+    check_contains(refusal("[model]\nheads = []\n"), "model.heads is empty");
+    check_contains(refusal("[model]\nheads = [2, 3.5]\n"), "or a list of integers");
+}
+
+BOOST_AUTO_TEST_CASE(tables_say_what_the_layers_are) {
+    // Their own keys, and where they have none, those of [model].
+    const std::string tables =
+        "[model]\nkv_heads = 2\n"
+        "[[model.layers]]\ncount = 2\nmixer = \"ttt-linear\"\n"
+        "[[model.layers]]\nmixer = \"attention\"\nwindow = 16\nheads = 4\n"
+        "[[model.layers]]\nmixer = \"attention\"\nheads = 4\nkv_heads = 1\nhead_width = 24\n";
+    const ModelDescription model = parse(tables, {"model.width=64", "model.heads=8"}).model;
+    BOOST_TEST(model.layers == 4);
+    BOOST_TEST(model.layer_tables.empty());
+    BOOST_TEST(mixers_text(model) == "2 ttt-linear and 2 attention");
+    const auto list = [](std::vector<std::int64_t> numbers) { return numbers; };
+    BOOST_TEST(model.windows == list({0, 0, 16}), boost::test_tools::per_element());
+    BOOST_TEST(model.heads == list({8, 8, 4, 4}), boost::test_tools::per_element());
+    BOOST_TEST(model.kv_heads == list({2, 2, 2, 1}), boost::test_tools::per_element());
+    BOOST_TEST(model.head_widths == list({8, 8, 16, 24}), boost::test_tools::per_element());
+    BOOST_TEST((parse(to_toml(parse(tables, {"model.width=64", "model.heads=8"}))).model == model));
+    // A number takes their place.
+    const ModelDescription three = parse(tables, {"model.layers=3", "model.heads=8", "model.width=64"}).model;
+    BOOST_TEST(three.layers == 3);
+    BOOST_TEST(three.mixer(0) == "attention");
+    // As TOML in one line.
+    BOOST_TEST(parse(small_run(), {"model.layers=[{count=5}, {count=2, mixer=\"attention\"}]"}).model.layers == 7);
+    check_contains(
+        refusal(tables, {"model.mixer=[\"attention\", \"ttt-mlp\"]"}),
+        "model.mixer = [\"attention\", \"ttt-mlp\"] is a list, and [[model.layers]] says what each layer is");
+    check_contains(refusal("[[model.layers]]\nhaeds = 4\n"), "did you mean model.layers[0].heads?");
+    check_contains(refusal("[[model.layers]]\nmixer = \"attnetion\"\n"), "did you mean \"attention\"?");
+    check_contains(refusal("[[model.layers]]\ncount = 0\n"), "model.layers[0].count = 0: it must be at least 1");
+    check_contains(refusal("[[model.layers]]\ncount = 9000\n[[model.layers]]\ncount = 9000\n"),
+                   "model.layers = 18000: it must be at most 10000");
+    check_contains(refusal("[model]\nlayers = [4, 4]\n"), "integer, or tables [[model.layers]]");
+    check_contains(refusal("[model]\nlayers = []\n"), "integer, or tables [[model.layers]]");
 }
 
 BOOST_AUTO_TEST_CASE(printing_and_reading_give_the_same_description) {

@@ -6,16 +6,17 @@ using namespace lockstep::config;
 namespace {
 
 std::int64_t of_deltanet(const ModelDescription& m) {
-    const std::int64_t d = m.width, H = m.heads, all = H * m.head_width;
-    return 3 * d * all + 2 * d * H  // queries, keys, values; decays and strengths
-           + 3 * 4 * all            // convolutions
-           + 2 * d * all            // gate and output
-           + 2 * H + m.head_width;  // rates and biases of decays, the norm
+    const std::int64_t d = m.width, H = m.layer(0).heads, all = m.layer(0).query_columns();
+    return 3 * d * all + 2 * d * H           // queries, keys, values; decays and strengths
+           + 3 * 4 * all                     // convolutions
+           + 2 * d * all                     // gate and output
+           + 2 * H + m.layer(0).head_width;  // rates and biases of decays, the norm
 }
 
 std::int64_t of_mixer(const ModelDescription& m, const std::string& name) {
     if (name == "gated-deltanet") return of_deltanet(m);
-    const std::int64_t d = m.width, H = m.heads, f = m.head_width, key_width = m.kv_heads * f;
+    const std::int64_t d = m.width, H = m.layer(0).heads, f = m.layer(0).head_width,
+                       key_width = m.layer(0).kv_heads * f;
     std::int64_t mixer = 2 * d * H * f + 2 * d * key_width + (m.qk_norm ? 2 * f : 0);
     if (m.bias != Bias::none) mixer += H * f + 2 * key_width;
     if (m.bias == Bias::all) mixer += d;
@@ -74,7 +75,7 @@ BOOST_AUTO_TEST_CASE(presets_have_their_exact_sizes) {
 BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
     BOOST_TEST(preset_names().size() == 40u);
     for (const std::string& name : preset_names()) BOOST_TEST(preset(name).preset == name);
-    BOOST_TEST(preset("ttt-mlp-760m").head_width == 96);
+    BOOST_TEST(preset("ttt-mlp-760m").layer(0).head_width == 96);
     BOOST_TEST((preset("ttt-linear-350m").position == Position::none));
     BOOST_TEST((preset("hybrid-ttt-linear-350m").position == Position::rope));
     BOOST_TEST(preset("hybrid-ttt-linear-350m").mixer(7) == "attention");
@@ -83,8 +84,8 @@ BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
     BOOST_TEST((preset("llama-3.1-8b").rope_scaling == RopeScaling::llama3));
     BOOST_TEST(preset("llama-3.1-8b").rope_factor == 8);
     BOOST_TEST(preset("llama-3.2-1b").rope_factor == 32);
-    BOOST_TEST(preset("llama-3.2-1b").head_width == 64);
-    BOOST_TEST(preset("qwen3-0.6b").head_width == 128);  // 16 heads of 128 columns over a stream of 1024
+    BOOST_TEST(preset("llama-3.2-1b").layer(0).head_width == 64);
+    BOOST_TEST(preset("qwen3-0.6b").layer(0).head_width == 128);  // 16 heads of 128 columns over a stream of 1024
     BOOST_TEST(preset("qwen3-0.6b").qk_norm);
     BOOST_TEST(!preset("qwen2.5-0.5b").qk_norm);
     const std::string sentence = sentence_of([] { preset("lama-3.1-8b"); });

@@ -17,7 +17,7 @@ config::ModelDescription small(const std::string& mixer = "attention") {
     model.mixers = {mixer};
     model.width = 64;
     model.layers = 3;
-    model.heads = 4;
+    model.heads = {4};
     model.mlp_width = 256;
     model.vocabulary = 512;
     model.context = 64;
@@ -149,9 +149,9 @@ BOOST_AUTO_TEST_CASE(queries_and_keys_are_turned_in_one_pass) {
 // Heads of their own width and their norms: the products' sizes, two norms, and both again with the gradient.
 BOOST_AUTO_TEST_CASE(heads_and_their_norms_are_counted) {
     config::ModelDescription wide = small();
-    wide.heads = 4;
-    wide.kv_heads = 2;
-    wide.head_width = 24;
+    wide.heads = {4};
+    wide.kv_heads = {2};
+    wide.head_widths = {24};
     wide.qk_norm = true;
     ModelCount model(wide);
     CountedShape shape = shape_of();
@@ -170,14 +170,14 @@ BOOST_AUTO_TEST_CASE(heads_and_their_norms_are_counted) {
 
 BOOST_AUTO_TEST_CASE(heads_too_wide_for_a_gpu_are_refused) {
     config::ModelDescription wide = small();
-    wide.head_width = 264;
+    wide.head_widths = {264};
     CountedShape shape = shape_of();
     BOOST_CHECK_NO_THROW(ModelCount(wide).block(0, shape));
     shape.device = DeviceKind::cuda;
     BOOST_CHECK_EXCEPTION(ModelCount(wide).block(0, shape), Error, [](const Error& error) {
         return std::string(error.what()).find("model.head_width = 264") != std::string::npos;
     });
-    wide.head_width = 256;
+    wide.head_widths = {256};
     BOOST_CHECK_NO_THROW(ModelCount(wide).block(0, shape));
 }
 

@@ -27,7 +27,7 @@ config::RunDescription small() {
     model.mixers = {"attention"};
     model.width = 64;
     model.layers = 4;
-    model.heads = 4;
+    model.heads = {4};
     model.mlp_width = 256;
     model.vocabulary = 512;
     model.context = 32;

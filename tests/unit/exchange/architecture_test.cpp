@@ -61,8 +61,8 @@ BOOST_AUTO_TEST_CASE(configurations_mean_models) {
     BOOST_TEST((small.norm == config::NormKind::layer && small.mlp == config::MlpKind::gelu &&
                 small.position == config::Position::learned && small.bias == config::Bias::all));
     const ModelDescription llama = read(of("LlamaForCausalLM", {{"rope_theta", 5e5}, {"rms_norm_eps", 1e-5}}));
-    BOOST_TEST(llama.head_width == 4);
-    BOOST_TEST(llama.kv_heads == 2);
+    BOOST_TEST(llama.layer(0).head_width == 4);
+    BOOST_TEST(llama.layer(0).kv_heads == 2);
     BOOST_TEST(!llama.tied_head);
     BOOST_TEST(llama.rope_theta == 5e5);
     BOOST_TEST(llama.norm_epsilon == 1e-5);
@@ -72,8 +72,8 @@ BOOST_AUTO_TEST_CASE(configurations_mean_models) {
     BOOST_TEST((read(of("Qwen2ForCausalLM")).bias == config::Bias::qkv));
     const ModelDescription qwen3 = read(of("Qwen3ForCausalLM"));
     BOOST_TEST(qwen3.qk_norm);
-    BOOST_TEST(qwen3.head_width == 128);  // its own default
-    BOOST_TEST(read(of("Qwen3ForCausalLM", {{"head_dim", 8}})).head_width == 8);
+    BOOST_TEST(qwen3.layer(0).head_width == 128);  // its own default
+    BOOST_TEST(read(of("Qwen3ForCausalLM", {{"head_dim", 8}})).layer(0).head_width == 8);
     const ModelDescription mlp = read(ttt({{"ttt_layer_type", "mlp"}, {"ttt_base_lr", 0.1}, {"use_gate", true}}));
     BOOST_TEST(mlp.mixer(0) == "ttt-mlp");
     BOOST_TEST(mlp.options.at("ttt").number("base_lr") == 0.1);

@@ -25,7 +25,7 @@ config::RunDescription small() {
     model.mixers = {"ttt-linear"};
     model.width = 32;
     model.layers = 6;
-    model.heads = 4;
+    model.heads = {4};
     model.mlp_width = 48;
     model.vocabulary = 259;
     model.context = 32;

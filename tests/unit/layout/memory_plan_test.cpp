@@ -24,7 +24,7 @@ config::RunDescription description_of(const std::vector<std::string>& mixers) {
     model.mixers = mixers;
     model.width = 64;
     model.layers = 7;
-    model.heads = 4;
+    model.heads = {4};
     model.mlp_width = 96;
     model.vocabulary = 259;
     model.context = 32;
@@ -129,11 +129,15 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
                 if (tied && precision == config::Precision::bf16)
                     description.data.documents = config::DocumentMode::separate;
                 if (attention && !tied) {
-                    description.model.kv_heads = 2;
-                    description.model.head_width = 24;
+                    description.model.kv_heads = {2};
+                    description.model.head_widths = {24};
                     description.model.qk_norm = true;
                 }
-                if (mixers.size() > 1) description.model.kv_heads = 2;
+                if (mixers.size() > 1) {
+                    description.model.heads = {4, 8};
+                    description.model.kv_heads = {2};
+                    description.model.head_widths = {0};
+                }
                 // With divided attention a block's workspace depends on its window.
                 if (attention)
                     description.model.windows =
@@ -192,7 +196,7 @@ BOOST_AUTO_TEST_CASE(a_large_model_is_planned_at_once) {
     auto& model = description.model;
     model.width = 12288;
     model.layers = 96;
-    model.heads = 96;
+    model.heads = {96};
     model.mlp_width = 49152;
     model.vocabulary = 50257;
     model.context = 8192;

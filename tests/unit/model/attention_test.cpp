@@ -16,9 +16,9 @@ config::ModelDescription heads_of_their_own() {
     config::ModelDescription model = test::small_model("attention");
     model.width = 24;
     model.layers = 1;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_width = 10;
+    model.heads = {4};
+    model.kv_heads = {2};
+    model.head_widths = {10};
     model.qk_norm = true;
     model.norm_epsilon = 1e-3;
     return model;
@@ -41,7 +41,8 @@ struct Mixed {
         : description(model),
           backend(kernels::make_cpu_backend()),
           parameters({}, model::describe_parameters(model, {0, 1, false, false}), true),
-          mixer(model::mixer_type(model.mixer(0)).make(*backend, parameters, 0, model, model::no_neighbours())) {
+          mixer(model::mixer_type(model.mixer(0))
+                    .make(*backend, parameters, model, model.layer(0), model::no_neighbours())) {
         parameters.initialize(*backend, 3);
         for (const auto& parameter : parameters.descriptions()) add_noise(parameters.value(parameter.name), 0.2);
         for (Tensor* tensor : {&x, &dy, &y, &dx}) *tensor = memory.allocate(Type::fp32, {shape.rows(), model.width});
@@ -64,9 +65,9 @@ struct Mixed {
     reference::AttentionMixer twin() const {
         const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
         reference::AttentionMixer made{size(description.width),
-                                       size(description.heads),
-                                       size(description.kv_heads),
-                                       size(description.head_width),
+                                       size(description.layer(0).heads),
+                                       size(description.layer(0).kv_heads),
+                                       size(description.layer(0).head_width),
                                        value("query/weight"),
                                        value("key/weight"),
                                        value("value/weight"),
@@ -79,7 +80,7 @@ struct Mixed {
             made.query_norm = value("query_norm/weight");
             made.key_norm = value("key_norm/weight");
         }
-        made.window = size(description.window(0));
+        made.window = size(description.layer(0).window);
         made.score_cap = description.score_cap;
         if (description.rope_scaling == config::RopeScaling::none) return made;
         made.factor = description.rope_factor;

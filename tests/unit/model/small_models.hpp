@@ -16,7 +16,7 @@ inline config::ModelDescription small_model(const std::string& mixer) {
     model.mixers = {mixer};
     model.width = 48;
     model.layers = 2;
-    model.heads = 3;
+    model.heads = {3};
     model.mlp_width = 40;
     model.vocabulary = 37;
     model.context = 64;
@@ -47,16 +47,16 @@ inline std::vector<NamedModel> all_kinds() {
     });
     add("llama: grouped heads, own head, stretched rotation", "attention", [](auto& model) {
         model.width = 64;
-        model.heads = 4;
-        model.kv_heads = 2;
+        model.heads = {4};
+        model.kv_heads = {2};
         model.tied_head = false;
         model.rope_scaling = config::RopeScaling::llama3;
     });
     add("qwen: query, key and value biases", "attention", [](auto& model) { model.bias = config::Bias::qkv; });
     add("qwen3: heads of their own width, norms of queries and keys", "attention", [](auto& model) {
-        model.heads = 4;
-        model.kv_heads = 2;
-        model.head_width = 20;
+        model.heads = {4};
+        model.kv_heads = {2};
+        model.head_widths = {20};
         model.qk_norm = true;
     });
     add("windows of some blocks, caps of scores and logits", "attention", [](auto& model) {
@@ -99,11 +99,23 @@ inline std::vector<NamedModel> all_kinds() {
     add("hybrid: ttt-linear, grouped attention that rotates", "ttt-linear", [](auto& model) {
         model.mixers = {"ttt-linear", "attention"};
         model.position = config::Position::rope;
-        model.heads = 4;
-        model.kv_heads = 2;
+        model.heads = {4};
+        model.kv_heads = {2};
         model.qk_norm = true;
         model.bias = config::Bias::qkv;
-        model.head_width = 0;
+        model.head_widths = {0};
+    });
+    add("hybrid: heads by layer", "attention", [](auto& model) {
+        model.mixers = {"attention", "ttt-linear", "gated-deltanet", "attention"};
+        model.layers = 4;
+        model.position = config::Position::rope;
+        model.heads = {4, 6, 2, 2};
+        model.kv_heads = {2, 6, 2, 1};
+        model.head_widths = {10, 0, 0, 0};
+        model.qk_norm = true;
+        model.windows = {0, 0, 0, 5};
+        // Of few tokens, so that no finite difference crosses the kink of a step size at 0.
+        model.options.change("ttt").set("mini_batch", std::int64_t{8});
     });
     add("hybrid: attention, both ttt mixers, convolutions", "ttt-mlp", [](auto& model) {
         model.mixers = {"attention", "ttt-linear", "ttt-mlp"};

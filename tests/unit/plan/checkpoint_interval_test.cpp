@@ -31,7 +31,7 @@ BOOST_AUTO_TEST_CASE(intervals_of_a_job) {
     RunDescription run;
     run.model.width = 64;
     run.model.layers = 2;
-    run.model.heads = 4;
+    run.model.heads = {4};
     run.model.vocabulary = 512;
     config::resolve(run.model);
     Job job = job_of(run);

@@ -21,7 +21,7 @@ Job small_job() {
     config::RunDescription run;
     run.model.width = 64;
     run.model.layers = 2;
-    run.model.heads = 4;
+    run.model.heads = {4};
     run.model.vocabulary = 512;
     config::resolve(run.model);
     Job job = job_of(run);
