@@ -60,8 +60,8 @@ std::int64_t least_of(const std::vector<std::int64_t>& list) {
 void check_given(const ModelDescription& model, Missing& missing) {
     for (const auto& [key, value] :
          {Named{"model.width", model.width}, Named{"model.layers", model.layers},
-          Named{"model.heads", least_of(model.heads)}, Named{"model.vocabulary", model.vocabulary},
-          Named{"model.context", model.context}})
+          Named{"model.heads", *std::max_element(model.heads.begin(), model.heads.end())},
+          Named{"model.vocabulary", model.vocabulary}, Named{"model.context", model.context}})
         missing.check(key, value != 0, "give it or a model.preset");
 }
 
@@ -289,6 +289,16 @@ void check_heads(const ModelDescription& model, const LayerShape& layer) {
                           layer.kv_heads, layer.heads);
 }
 
+void check_layer(const ModelDescription& model, std::int64_t block) {
+    try {
+        check_heads(model, model.layer(block));
+        if (const Kind* mixer = find_kind(Family::mixer, model.mixer(block))) mixer->check(model, model.layer(block));
+    } catch (const Error& error) {
+        if (model.period() == 1) throw;
+        throw Error(error.code(), fmt::format("layer {}: {}", block, error.what()));
+    }
+}
+
 void check_rope_scaling(const ModelDescription& model) {
     check_positive({{"model.rope_factor", model.rope_factor},
                     {"model.rope_low", model.rope_low},
@@ -360,10 +370,7 @@ void check(const ModelDescription& model) {
                 "raise model.layers",
                 key, blocks, model.layers);
     check_other_mixers(model);
-    for (std::int64_t block = 0; block < model.period(); ++block) {
-        check_heads(model, model.layer(block));
-        if (const Kind* mixer = find_kind(Family::mixer, model.mixer(block))) mixer->check(model, model.layer(block));
-    }
+    for (std::int64_t block = 0; block < model.period(); ++block) check_layer(model, block);
 }
 
 void check(const RunDescription& description) {

@@ -159,12 +159,12 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
 }  // namespace
 
 std::vector<Key> keys_of(LayerTable& layer) {
-    return {{"count", &layer.count, "Blocks of this kind, one behind the other.", 1, most_layers},
-            one_of(kind_names(Family::mixer), {"mixer", &layer.mixer, "What mixes their tokens."}),
-            {"window", &layer.window, "Their window of attention. 0: none.", 0, most_tokens},
-            {"heads", &layer.heads, "Their heads.", 1, most_heads},
-            {"kv_heads", &layer.kv_heads, "Their heads of keys and values.", 1, most_heads},
-            {"head_width", &layer.head_width, "Columns of one of their heads.", 1, widest_head}};
+    return {{"count", &layer.count, "", 1, most_layers},
+            one_of(kind_names(Family::mixer), {"mixer", &layer.mixer, ""}),
+            {"window", &layer.window, "", 0, most_tokens},
+            {"heads", &layer.heads, "", 1, most_heads},
+            {"kv_heads", &layer.kv_heads, "", 0, most_heads},
+            {"head_width", &layer.head_width, "", 0, widest_head}};
 }
 
 namespace {

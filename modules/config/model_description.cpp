@@ -162,50 +162,48 @@ const Value& at(const std::vector<Value>& list, std::int64_t block) {
     return list[static_cast<std::size_t>(block) % list.size()];
 }
 
-// In place of zeros, what follows from the heads of each block.
+// Of as many blocks as it takes until all of `lists` begin anew together; at most all layers.
+template <class... Lists>
+std::int64_t blocks_until_repeat(const ModelDescription& model, const Lists&... lists) {
+    std::int64_t blocks = 1;
+    for (const std::size_t size : {lists.size()...}) {
+        blocks = std::lcm(blocks, static_cast<std::int64_t>(size));
+        if (blocks >= model.layers) return std::max<std::int64_t>(1, model.layers);
+    }
+    return blocks;
+}
+
+// In place of zeros, what follows from the heads of each block. Lists longer than the layers, which check() refuses,
+// stay as they are.
 template <class Function>
 void fill(std::vector<std::int64_t>& list, const ModelDescription& model, Function&& following) {
     const std::vector<std::int64_t> given = list;
-    if (std::find(given.begin(), given.end(), 0) == given.end()) return keep_period(list, model.layers);
-    const std::size_t longest = std::max(given.size(), model.heads.size());
-    list.resize(std::min(std::lcm(given.size(), model.heads.size()),
-                         std::max(longest, static_cast<std::size_t>(std::max<std::int64_t>(0, model.layers)))));
-    for (std::size_t i = 0; i < list.size(); ++i) {
-        const auto block = static_cast<std::int64_t>(i);
-        list[i] = at(given, block) != 0 ? at(given, block) : following(block);
-    }
+    const std::int64_t blocks = blocks_until_repeat(model, model.mixers, model.heads, given);
+    if (static_cast<std::int64_t>(given.size()) > blocks) return;
+    list.clear();
+    for (std::int64_t block = 0; block < blocks; ++block) list.push_back(following(block, at(given, block)));
     keep_period(list, model.layers);
-}
-
-// One value for all, where a table does not give its own.
-template <class Value>
-Value common(const std::vector<Value>& list, const char* key) {
-    if (list.size() != 1)
-        throw usage_error("{} = {} is a list, and [[model.layers]] says what each layer is; use one of them", key,
-                          toml_text(list));
-    return list.front();
 }
 
 void expand_tables(ModelDescription& model) {
     const std::vector<LayerTable> tables = std::exchange(model.layer_tables, {});
-    const std::string mixer = common(model.mixers, "model.mixer");
-    const std::int64_t window = common(model.windows, "model.window"), heads = common(model.heads, "model.heads"),
-                       kv_heads = common(model.kv_heads, "model.kv_heads"),
-                       head_width = common(model.head_widths, "model.head_width");
+    const ModelDescription rest = model;  // says what the tables leave out
     model.layers = 0;
-    for (auto* list : {&model.windows, &model.heads, &model.kv_heads, &model.head_widths}) list->clear();
     model.mixers.clear();
-    for (const LayerTable& table : tables) {
-        const auto add = [&](auto& list, auto own, auto otherwise, bool given) {
-            list.insert(list.end(), static_cast<std::size_t>(table.count), given ? own : otherwise);
-        };
-        model.layers += table.count;
-        add(model.mixers, table.mixer, mixer, !table.mixer.empty());
-        add(model.windows, table.window, window, table.window >= 0);
-        add(model.heads, table.heads, heads, table.heads > 0);
-        add(model.kv_heads, table.kv_heads, kv_heads, table.kv_heads > 0);
-        add(model.head_widths, table.head_width, head_width, table.head_width > 0);
-    }
+    for (auto* list : {&model.windows, &model.heads, &model.kv_heads, &model.head_widths}) list->clear();
+    for (const LayerTable& table : tables)
+        for (std::int64_t i = 0; i < table.count; ++i) {
+            const std::int64_t block = model.layers++;
+            const LayerShape layer = rest.layer(block);
+            model.mixers.push_back(table.mixer.empty() ? rest.mixer(block) : table.mixer);
+            const auto add = [](std::vector<std::int64_t>& list, std::int64_t own, std::int64_t otherwise) {
+                list.push_back(own == LayerTable::not_given ? otherwise : own);
+            };
+            add(model.windows, table.window, layer.window);
+            add(model.heads, table.heads, layer.heads);
+            add(model.kv_heads, table.kv_heads, layer.kv_heads);
+            add(model.head_widths, table.head_width, layer.head_width);
+        }
 }
 
 }  // namespace
@@ -280,12 +278,7 @@ LayerShape ModelDescription::layer(std::int64_t block) const {
 }
 
 std::int64_t ModelDescription::period() const {
-    std::int64_t period = 1;
-    for (const std::size_t size : {mixers.size(), windows.size(), heads.size(), kv_heads.size(), head_widths.size()}) {
-        period = std::lcm(period, static_cast<std::int64_t>(size));
-        if (period >= layers && layers > 0) return layers;
-    }
-    return period;
+    return blocks_until_repeat(*this, mixers, windows, heads, kv_heads, head_widths);
 }
 
 void resolve(ModelDescription& model) {
@@ -293,9 +286,16 @@ void resolve(ModelDescription& model) {
     keep_period(model.mixers, model.layers);
     keep_period(model.windows, model.layers);
     keep_period(model.heads, model.layers);
-    fill(model.kv_heads, model, [&](std::int64_t block) { return at(model.heads, block); });
-    fill(model.head_widths, model, [&](std::int64_t block) {
+    const bool attends = has_attention_keys(model);
+    fill(model.kv_heads, model, [&](std::int64_t block, std::int64_t given) {
+        // Where others have them, they are attention's alone.
+        const Kind* mixer = find_kind(Family::mixer, model.mixer(block));
+        const bool heeded = !attends || !mixer || mixer->has_attention_keys();
+        return given != 0 && heeded ? given : at(model.heads, block);
+    });
+    fill(model.head_widths, model, [&](std::int64_t block, std::int64_t given) {
         const std::int64_t heads = at(model.heads, block);
+        if (given != 0) return given;
         return heads > 0 && model.width % heads == 0 ? model.width / heads : 0;
     });
     if (model.mlp_width == 0) model.mlp_width = 4 * model.width;

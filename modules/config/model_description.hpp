@@ -11,19 +11,19 @@
 
 namespace lockstep::config {
 
-// What the layers of a model may differ in, besides their mixers: one of them.
+// The shape of one layer: all that layers may differ in besides the mixer.
 struct LayerShape {
     std::int64_t number = 0, window = 0;  // window 0: none
     std::int64_t heads = 0, kv_heads = 0, head_width = 0;
     std::int64_t query_columns() const { return heads * head_width; }
 };
 
-// One of [[model.layers]]: `count` layers, one behind the other. What it does not give is as in [model].
+// One of [[model.layers]]: `count` consecutive layers. What it does not give is as in [model].
 struct LayerTable {
+    static constexpr std::int64_t not_given = -1;
     std::int64_t count = 1;
-    std::string mixer;         // "": not given
-    std::int64_t window = -1;  // not given
-    std::int64_t heads = 0, kv_heads = 0, head_width = 0;
+    std::string mixer;  // "": not given
+    std::int64_t window = not_given, heads = not_given, kv_heads = not_given, head_width = not_given;
     bool operator==(const LayerTable&) const = default;
 };
 
@@ -60,7 +60,7 @@ struct ModelDescription {
         return mixers[static_cast<std::size_t>(block) % mixers.size()];
     }
     LayerShape layer(std::int64_t block) const;
-    // After how many blocks mixers and shapes repeat together; at most the number of layers.
+    // After how many blocks mixers and shapes repeat together; the number of layers where they do not.
     std::int64_t period() const;
     bool is_hybrid() const { return mixers.size() > 1; }  // once resolved
     bool operator==(const ModelDescription&) const = default;
@@ -86,8 +86,7 @@ std::int64_t widest_layer(const ModelDescription& model);  // columns of all hea
 std::string mixers_text(const ModelDescription& model);    // "attention"; "3 ttt-linear and 1 attention in turn"
 
 // Fills in what follows from other keys: the lists from tables of layers, kv_heads, head_widths, mlp_width, and what
-// the mixers resolve. Of a list, only as many are kept as decide those of all layers. Usage error where both a list and
-// tables say what layers are.
+// the mixers resolve. Of a list, only as many are kept as decide those of all layers.
 void resolve(ModelDescription& model);
 void check(const ModelDescription& model);  // sizes that fit together; usage errors
 

@@ -27,7 +27,10 @@ namespace {
         found = "a table";
     else
         found = "a date or time";
-    if (const auto* real = given.node->as_floating_point(); real && std::holds_alternative<std::int64_t*>(key.member)) {
+    const bool counts = std::holds_alternative<std::int64_t*>(key.member) ||
+                        std::holds_alternative<CountOrList>(key.member) ||
+                        std::holds_alternative<CountOrLayers>(key.member);
+    if (const auto* real = given.node->as_floating_point(); real && counts) {
         const double value = real->get();
         if (value == std::floor(value) && std::abs(value) < 1e15)
             throw usage_error("{}{} is {}, but must be an integer: write {:.0f}", given.place, key.path, found, value);
@@ -184,7 +187,9 @@ struct Assign {
         if (const auto* array = given.node->as_array()) {
             for (const toml::node& item : *array) {
                 const auto* number = item.as_integer();
-                if (!number) refuse_type(given, key);
+                if (!number)
+                    throw usage_error("{}{} holds an item that is no integer; it must be: {}", given.place, key.path,
+                                      type_of(key));
                 list.push_back(number->get());
             }
         } else {
@@ -202,13 +207,17 @@ struct Assign {
             check_range(key, static_cast<double>(*layers.count), given.place);
             return;
         }
+        if (array->empty()) throw usage_error("{}{} is empty; it must be: {}", given.place, key.path, type_of(key));
+        double count = static_cast<double>(array->size());
+        check_range(key, count, given.place);
         for (const toml::node& item : *array) {
-            if (!item.is_table()) refuse_type(given, key);
-            layers.tables->push_back(layer_table(given, key, *item.as_table(), layers.tables->size()));
+            if (!item.is_table())
+                throw usage_error("{}{} holds an item that is no table; it must be: {}", given.place, key.path,
+                                  type_of(key));
+            const LayerTable table = layer_table(given, key, *item.as_table(), layers.tables->size());
+            count += static_cast<double>(table.count - 1);
+            layers.tables->push_back(table);
         }
-        double count = 0;
-        for (const LayerTable& table : *layers.tables) count += static_cast<double>(table.count);
-        if (layers.tables->empty()) refuse_type(given, key);
         check_range(key, count, given.place);
         *layers.count = static_cast<std::int64_t>(count);
     }
@@ -265,8 +274,11 @@ LayerTable layer_table(const Given& given, const Key& key, const toml::table& ta
     std::vector<Key> keys = keys_of(layer);
     for (Key& one : keys) one.path = fmt::format("{}[{}].{}", key.path, number, one.path);
     for (auto&& [name, node] : table) {
-        const Given value{fmt::format("{}[{}].{}", key.path, number, name.str()), given.place, &node, "",
-                          name.source().begin.line};
+        Given value = given;
+        value.path = fmt::format("{}[{}].{}", key.path, number, name.str());
+        value.node = &node;
+        value.line = name.source().begin.line;
+        if (!given.origin.empty()) value.place = fmt::format("{}:{}: ", given.origin, value.line);
         const auto found =
             std::find_if(keys.begin(), keys.end(), [&](const Key& one) { return one.path == value.path; });
         if (found == keys.end()) refuse_unknown_key(value.path, value.place, keys);
@@ -293,7 +305,8 @@ struct Collector {
             if (inner && !is_key(path, keys) && (!inner->empty() || is_section(path, keys)))
                 collect(*inner, path + ".");
             else
-                found.push_back({path, origin.empty() ? place : fmt::format("{}:{}: ", origin, line), &node, "", line});
+                found.push_back(
+                    {path, origin.empty() ? place : fmt::format("{}:{}: ", origin, line), &node, "", line, origin});
         }
     }
 };

@@ -18,6 +18,7 @@ struct Given {
     const toml::node* node;
     std::string typed;
     std::uint32_t line = 0;
+    std::string origin = {};  // the file's name
 };
 
 // Usage error where a key has so many parts that the parser would not survive it; parse_toml() calls it.

@@ -67,11 +67,7 @@ class Megatron {
           heads_(static_cast<double>(model_.layer(0).heads) / tensor_),
           keys_(static_cast<double>(model_.layer(0).kv_heads) / tensor_),
           head_width_(static_cast<double>(model_.layer(0).head_width)),
-          hidden_(static_cast<double>(model_.mlp_width) / tensor_) {
-        if (!config::has_equal_heads(model_))
-            throw usage_error(
-                "model.heads, kv_heads and head_width must be the same in all layers to plan for another program");
-    }
+          hidden_(static_cast<double>(model_.mlp_width) / tensor_) {}
 
     model::Count block() const {
         model::Count count;

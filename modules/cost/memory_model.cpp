@@ -27,20 +27,22 @@ Kept kept_of_block(const Job& job, const ModelLoad& load, const Layout& layout) 
     const auto t = static_cast<double>(layout.tensor);
     const double length = static_cast<double>(job.run.batch.length) / static_cast<double>(layout.context);
     const double rows = length * static_cast<double>(layout.micro);
-    const auto width = static_cast<double>(model.width), blocks = static_cast<double>(model.period());
-    double columns = 0, scoring = 0;  // of heads, sums over the blocks
-    for (std::int64_t block = 0; block < model.period(); ++block) {
-        const config::LayerShape layer = model.layer(block);
-        const std::int64_t heads = layer.heads + layer.kv_heads;
-        columns += static_cast<double>((model.qk_norm ? 3 : 2) * heads * layer.head_width);
-        if (model::mixer_type(model.mixer(block)).scores_pairs()) scoring += static_cast<double>(layer.heads);
-    }
+    const config::LayerShape layer = model.layer(0);  // as all are, of a described program
+    const auto width = static_cast<double>(model.width), heads = static_cast<double>(layer.heads);
+    const auto head_width = static_cast<double>(layer.head_width);
+    const auto keys = static_cast<double>(layer.kv_heads);
     Kept kept;
     kept.stream = 5 * rows * width * number / (layout.sequence ? t : 1);
     const double hidden = (model.mlp == config::MlpKind::swiglu ? 3.0 : 2.0) * static_cast<double>(model.mlp_width);
-    kept.inner = rows * number * (columns / blocks + hidden) / t;
-    if (job.program.attention_scores)
-        kept.scores = scoring / blocks * 5 * length * length * static_cast<double>(layout.micro) / t;
+    const double normed = model.qk_norm ? heads + keys : 0;
+    kept.inner = rows * number * ((2 * heads + 2 * keys + normed) * head_width + hidden) / t;
+    if (job.program.attention_scores) {
+        const auto scoring = std::count_if(model.mixers.begin(), model.mixers.end(), [](const std::string& mixer) {
+            return model::mixer_type(mixer).scores_pairs();
+        });
+        const double share = static_cast<double>(scoring) / static_cast<double>(model.mixers.size());
+        kept.scores = share * 5 * length * length * static_cast<double>(layout.micro) * heads / t;
+    }
     return kept;
 }
 

@@ -30,15 +30,15 @@ config::RunDescription run_of(const config::Machine& machine, const Job& job, co
     return run;
 }
 
-// How many blocks of each kind each piece of a stage has.
-using PieceKinds = std::map<config::BlockKind, std::int64_t>;
+// How many blocks of each kind and window each piece of a stage has.
+using PieceKinds = std::map<std::pair<config::BlockKind, std::int64_t>, std::int64_t>;
 std::vector<PieceKinds> blocks_by_kind(const config::RunDescription& run, const config::Grid& grid,
                                        std::int64_t stage) {
     std::vector<PieceKinds> pieces;
     for (const model::StageRange& piece : layout::share_of_model(run, grid, stage)) {
         pieces.emplace_back();
         for (std::int64_t block = piece.first_block; block < piece.last_block; ++block)
-            ++pieces.back()[config::kind_of_block(run.model, block)];
+            ++pieces.back()[{config::kind_of_block(run.model, block), run.model.layer(block).window}];
     }
     return pieces;
 }

@@ -33,7 +33,7 @@ struct StageBytes {
     std::size_t activations = 0, workspace = 0, tables = 0;
 };
 
-// A chunk's stages as planned with few of its blocks: each period of mixers and windows adds as much as the one before.
+// A chunk's stages as planned with few of its blocks: each period of the layers adds as much as the one before.
 // Not so where some parameters are frozen.
 StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescription& model, Type type,
                           const model::Part& part, model::StageOptions options) {

@@ -71,7 +71,7 @@ std::string why_impossible(const config::RunDescription& description, const conf
         if (const std::string why =
                 model::mixer_type(model.mixer(block)).why_impossible(model, model.layer(block), of_mixer);
             !why.empty())
-            return why;
+            return model.period() == 1 ? why : fmt::format("{} (layer {})", why, block);
     if (description.data.separates_documents())
         if (const std::string why = model::why_documents_are_joined(model, description.batch.length, "batch.length");
             !why.empty())

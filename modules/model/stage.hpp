@@ -110,7 +110,7 @@ class Stage {
     bool trains_final_norm_ = false, trains_head_ = false;
     bool trains_before_ = false;  // anything below the blocks is trained
     std::size_t lowest_ = 0;      // the first block with a backward pass
-    // Of the current block, by its mixer: with full recomputation, and below the lowest.
+    // Of the current block, by its kind: with full recomputation, and below the lowest.
     std::map<config::BlockKind, Block::Saved> recomputed_;
     bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;

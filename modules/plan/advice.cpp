@@ -141,8 +141,9 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
         const auto consider = [&](const std::string& what, auto&& change) {
             cost::Job other = job;
             change(other.models[index].shape);
-            const config::LayerShape changed = other.models[index].shape.layer(0);
-            if (changed.heads % changed.kv_heads != 0) return;
+            const config::ModelDescription& changed = other.models[index].shape;
+            for (std::int64_t block = 0; block < changed.period(); ++block)
+                if (const auto layer = changed.layer(block); layer.heads % layer.kv_heads != 0) return;
             if (job.own_program()) other.run.model = other.models[index].shape;
             cost::measure(other.models[index]);
             if (!cost::price_time(machine, other, best.layout).why_not.empty()) return;
@@ -150,10 +151,10 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
             if (saved >= worth_saying)
                 sentences.push_back(fmt::format("{}: {:.0f} % less time a parameter", what, 100 * saved));
         };
-        if (!has_equal_heads(model)) continue;
-        const config::LayerShape layer = model.layer(0);
+        const config::LayerShape layer = model.layer(0);  // all layers', where heads are looked at
+        const bool equal_heads = has_equal_heads(model);
         const std::int64_t head = layer.head_width, t = best.layout.tensor;
-        const bool divides_width = layer.query_columns() == model.width;
+        const bool divides_width = equal_heads && layer.query_columns() == model.width;
         if (divides_width && (!cost::is_aligned(precision, head) || head % 64 != 0)) {
             for (std::int64_t heads = layer.heads; heads >= t; --heads) {
                 if (model.width % heads != 0 || heads % t != 0) continue;
@@ -172,7 +173,7 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
         }
         const std::int64_t unit = 128 * t;
         for (const std::int64_t width : {model.width / unit * unit, round_up(model.width, unit)}) {
-            if (width == model.width || width == 0 || (divides_width && width % head != 0)) continue;
+            if (!equal_heads || width == model.width || width == 0 || (divides_width && width % head != 0)) continue;
             consider(fmt::format("width = {}{} leaves {} columns a rank, not whole tiles; try {}", model.width,
                                  of_model, model.width / t, width),
                      [&](config::ModelDescription& changed) {

@@ -16,11 +16,11 @@ namespace lockstep::tests {
 constexpr int grid_heads = 4, grid_layers = 4, grid_batch = 12;
 
 struct GridCase {
-    std::string mixer = "ttt-linear";  // or "hybrid", see mixers()
+    std::string mixer = "ttt-linear";  // or "hybrid", see mixers(), whose layers differ in their heads
     int data = 1, tensor = 1, pipeline = 1, context = 1, zero = 0, interleave = 1;
     std::string recompute = "none";
     bool sequence = false;
-    bool own_heads = false;  // of attention: wider than the model's width over their number, with norms
+    bool own_heads = false;  // of attention, by layer: wider than the model's width over their number, with norms
     bool bounded = false;    // windows of every second block, caps of scores and logits
     bool documents = false;  // that do not see each other, of positions learned in each where there is only attention
 
@@ -52,7 +52,9 @@ struct GridCase {
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
                set("recompute", recompute) + set("sequence", sequence ? "true" : "false") +
                (mixer == "hybrid" ? " --set model.heads=[4,8]" : "") +
-               (own_heads ? " --set model.head_width=12 --set model.qk_norm=true" : "") +
+               (own_heads ? " --set model.heads=[4,8] --set model.kv_heads=[4,4,8] --set "
+                            "model.head_width=[12,6] --set model.qk_norm=true"
+                          : "") +
                (bounded ? " --set model.window=[11,0] --set model.score_cap=2.0 --set model.logit_cap=4.0" : "") +
                (documents ? " --set data.train=short.jsonl --set data.documents=separate" : "") +
                (documents && mixer == "attention" ? " --set model.position=learned" : "");

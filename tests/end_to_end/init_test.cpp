@@ -42,6 +42,28 @@ BOOST_AUTO_TEST_CASE(the_parameters_are_those_of_the_checkpoint) {
         }
 }
 
+// Tables of layers: the checkpoint has lists of them, and a file with the same tables means the same model.
+BOOST_AUTO_TEST_CASE(layers_that_differ_are_the_same_model_again) {
+    const Workplace place;
+    const std::string layers =
+        " --set model.layers='[{count=2}, {mixer=\"attention\", heads=4, kv_heads=1, window=9}, "
+        "{mixer=\"attention\", heads=2, head_width=20}]'";
+    check_exit(run("train run.toml --stop-at 6" + layers, place.path(), 2), 4);
+    check_exit(run("train run.toml --resume auto" + layers, place.path()), 0);
+    check_exit(run("train runs/small/run.toml --set run.name=again --set schedule.steps=4", place.path()), 0);
+    const Result same = run("train run.toml --init-from runs/small --set run.name=same --set schedule.steps=2 " +
+                                ("--set schedule.warmup=0 --set schedule.peak_lr=1e-300" + layers),
+                            place.path());
+    check_exit(same, 0);
+    BOOST_TEST(
+        (parameters_of(checkpoint_file(place.path(), 2, "same")) == parameters_of(checkpoint_file(place.path(), 12))));
+    const Result other =
+        run("train run.toml --init-from runs/small --set run.name=other --set model.layers=4", place.path());
+    check_exit(other, 2);
+    BOOST_TEST(contains(other.error, "is another model: "), other);
+    check_exit(run("generate --checkpoint checkpoints/small --prompt a --tokens 4", place.path()), 0);
+}
+
 BOOST_AUTO_TEST_CASE(training_goes_on_from_there) {
     const Workplace place;
     check_exit(run("train run.toml", place.path()), 0);

@@ -181,6 +181,7 @@ void Report::count_all() {
     operations.attention({1, 1024, 1024, 2, 2, 64}, type);
     operations.ttt({false, 1, 2048, 1, 64, 16}, type);
     operations.ttt({true, 1, 2048, 1, 64, 16}, type);
+    operations.delta({1, 2048, 1, 1, 64, 64}, type);
     for (const std::int64_t width : {768, 1600}) {
         operations.norms(256, width, type);
         operations.activations(256, width, type);

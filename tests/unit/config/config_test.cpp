@@ -308,7 +308,12 @@ BOOST_AUTO_TEST_CASE(heads_are_repeated_over_the_blocks) {
     BOOST_TEST((parse(to_toml(run)).model == model));
     BOOST_TEST((parse(small_run(), {"model.heads=[2, 2]"}).model == parse(small_run()).model));
     check_contains(refusal("[model]\nheads = []\n"), "model.heads is empty");
-    check_contains(refusal("[model]\nheads = [2, 3.5]\n"), "or a list of integers");
+    check_contains(refusal("[model]\nheads = [2, 3.5]\n"), "model.heads holds an item that is no integer");
+    // Of TTT there are as many heads of keys as heads.
+    const ModelDescription shared = parse(small_run(), {"model.layers=2", "model.mixer=[\"ttt-linear\", \"attention\"]",
+                                                        "model.heads=[8, 4]", "model.kv_heads=2"})
+                                        .model;
+    BOOST_TEST((shared.kv_heads == std::vector<std::int64_t>{8, 2}));
 }
 
 BOOST_AUTO_TEST_CASE(tables_say_what_the_layers_are) {
@@ -325,7 +330,7 @@ BOOST_AUTO_TEST_CASE(tables_say_what_the_layers_are) {
     const auto list = [](std::vector<std::int64_t> numbers) { return numbers; };
     BOOST_TEST(model.windows == list({0, 0, 16}), boost::test_tools::per_element());
     BOOST_TEST(model.heads == list({8, 8, 4, 4}), boost::test_tools::per_element());
-    BOOST_TEST(model.kv_heads == list({2, 2, 2, 1}), boost::test_tools::per_element());
+    BOOST_TEST(model.kv_heads == list({8, 8, 2, 1}), boost::test_tools::per_element());
     BOOST_TEST(model.head_widths == list({8, 8, 16, 24}), boost::test_tools::per_element());
     BOOST_TEST((parse(to_toml(parse(tables, {"model.width=64", "model.heads=8"}))).model == model));
     // A number takes their place.
@@ -334,16 +339,29 @@ BOOST_AUTO_TEST_CASE(tables_say_what_the_layers_are) {
     BOOST_TEST(three.mixer(0) == "attention");
     // As TOML in one line.
     BOOST_TEST(parse(small_run(), {"model.layers=[{count=5}, {count=2, mixer=\"attention\"}]"}).model.layers == 7);
-    check_contains(
-        refusal(tables, {"model.mixer=[\"attention\", \"ttt-mlp\"]"}),
-        "model.mixer = [\"attention\", \"ttt-mlp\"] is a list, and [[model.layers]] says what each layer is");
+    // What they leave out, a list says for each layer: of a preset, or of the checkpoint to begin with.
+    const ModelDescription hybrid =
+        parse("", {"model.preset=hybrid-ttt-linear-125m", "model.layers=[{count=3}, {window=8}, {mixer=\"ttt-mlp\"}]"})
+            .model;
+    BOOST_TEST(mixers_text(hybrid) == "3 ttt-linear, 1 attention and 1 ttt-mlp");
+    BOOST_TEST(hybrid.layer(3).window == 8);
+    const ModelDescription own = parse("[[model.layers]]\nkv_heads = 0\n[[model.layers]]\nhead_width = 0\n",
+                                       {"model.width=64", "model.heads=4", "model.kv_heads=2", "model.head_width=8"})
+                                     .model;
+    BOOST_TEST(own.kv_heads == list({4, 2}), boost::test_tools::per_element());
+    BOOST_TEST(own.head_widths == list({8, 16}), boost::test_tools::per_element());
     check_contains(refusal("[[model.layers]]\nhaeds = 4\n"), "did you mean model.layers[0].heads?");
     check_contains(refusal("[[model.layers]]\nmixer = \"attnetion\"\n"), "did you mean \"attention\"?");
     check_contains(refusal("[[model.layers]]\ncount = 0\n"), "model.layers[0].count = 0: it must be at least 1");
     check_contains(refusal("[[model.layers]]\ncount = 9000\n[[model.layers]]\ncount = 9000\n"),
                    "model.layers = 18000: it must be at most 10000");
-    check_contains(refusal("[model]\nlayers = [4, 4]\n"), "integer, or tables [[model.layers]]");
-    check_contains(refusal("[model]\nlayers = []\n"), "integer, or tables [[model.layers]]");
+    check_contains(refusal("[model]\nlayers = [4, 4]\n"),
+                   "model.layers holds an item that is no table; it must be: integer, or");
+    check_contains(refusal("[model]\nlayers = 4.0\n"), "model.layers is the number 4, but must be an integer: write 4");
+    check_contains(refusal("[model]\n\n[[model.layers]]\n\n[[model.layers]]\nheads = 0\n"),
+                   ":6: model.layers[1].heads = 0");
+    check_contains(refusal("[model]\nlayers = []\n"),
+                   "model.layers is empty; it must be: integer, or tables [[model.layers]]");
 }
 
 BOOST_AUTO_TEST_CASE(printing_and_reading_give_the_same_description) {

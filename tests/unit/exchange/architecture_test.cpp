@@ -267,6 +267,9 @@ BOOST_AUTO_TEST_CASE(what_none_computes_is_refused_with_what_differs) {
     model.frozen = {"embedding/*"};
     model.preset = "gpt2-124m";
     BOOST_TEST(write_model(model).architecture->name == "GPT2LMHeadModel");
+    model = read(of("LlamaForCausalLM"));
+    model.kv_heads = {2, 4};
+    check_error([&] { write_model(model); }, ExitCode::usage, "model.kv_heads = [2, 4] (there 2)");
 }
 
 BOOST_AUTO_TEST_CASE(every_preset_has_an_architecture) {

@@ -129,7 +129,8 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
                 if (tied && precision == config::Precision::bf16)
                     description.data.documents = config::DocumentMode::separate;
                 if (attention && !tied) {
-                    description.model.kv_heads = {2};
+                    description.model.heads = {4, 8};
+                    description.model.kv_heads = {2, 4};
                     description.model.head_widths = {24};
                     description.model.qk_norm = true;
                 }

@@ -36,7 +36,7 @@ std::vector<std::int64_t> lengths_for(const config::ModelDescription& model) {
     const std::int64_t alignment = model::document_alignment(model);
     if (alignment == 1) return {7, 1, 30, 12, 3};
     if (alignment > 8) return {alignment, 2 * alignment, alignment};
-    return {2 * alignment, alignment, 4 * alignment, alignment};
+    return {2 * alignment, alignment, 5 * alignment, alignment};
 }
 
 using Gradients = std::map<std::string, std::vector<double>>;
