@@ -144,6 +144,12 @@ else()
     set(architectures 90a-real)
     set(why_architectures "one, to compile the kernels where there is no GPU")
 endif()
+# The tests that run PTX take it from the product's objects, compressed as nvcc 12.8 and newer do it.
+set(LOCKSTEP_TESTS_PTX OFF)
+if(LOCKSTEP_TESTS AND ZSTD_FOUND AND NOT CUDAToolkit_VERSION VERSION_LESS 12.8)
+    set(LOCKSTEP_TESTS_PTX ON)
+    list(TRANSFORM architectures REPLACE "-real$" "")
+endif()
 set(CMAKE_CUDA_ARCHITECTURES ${architectures})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # the program starts where no CUDA is installed
 if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
@@ -179,9 +185,14 @@ add_library(lockstep_cuda_options INTERFACE)
 set(host_warnings -Wall,-Wextra,-Wshadow,-Wconversion,-Wno-sign-conversion,-Wnon-virtual-dtor,-Woverloaded-virtual)
 target_compile_options(lockstep_cuda_options INTERFACE
     $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr -Xcompiler=${host_warnings} -Xcompiler=-ffp-contract=off>)
-# Lines of the sources for profilers and sanitizers; they make the program several times as large.
-target_compile_options(lockstep_cuda_options INTERFACE
-    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:Debug,RelWithDebInfo>>:-lineinfo>)
+# Lines of the sources for profilers, sanitizers and the tests that run PTX; they make the program several times as large.
+if(LOCKSTEP_TESTS_PTX)
+    target_compile_options(lockstep_cuda_options INTERFACE
+        "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--compress-mode=size>")
+else()
+    target_compile_options(lockstep_cuda_options INTERFACE
+        $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:Debug,RelWithDebInfo>>:-lineinfo>)
+endif()
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
     target_compile_options(lockstep_cuda_options INTERFACE
         "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler=-Werror>")

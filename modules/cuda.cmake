@@ -13,14 +13,18 @@ set(cuda_absent_sources ${CMAKE_CURRENT_SOURCE_DIR}/cluster/gpu_communicator_abs
                         ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/absent.cpp)
 list(REMOVE_ITEM cuda_sources ${cuda_absent_sources})
 set_property(GLOBAL PROPERTY LOCKSTEP_CUDA_SOURCES ${cuda_sources})
+set(kernel_sources ${cuda_sources})
+list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
+set(host_sources ${cuda_sources})
+list(FILTER host_sources EXCLUDE REGEX "\\.cu$")
 
 if(LOCKSTEP_HAS_CUDA)
-    add_library(lockstep_cuda STATIC ${cuda_sources})
+    # The kernels apart: the tests that run PTX link the same objects.
+    add_library(lockstep_cuda_kernels OBJECT ${kernel_sources})
+    target_link_libraries(lockstep_cuda_kernels PRIVATE lockstep::kernels lockstep_cuda_toolkit lockstep_cuda_options)
+    add_library(lockstep_cuda STATIC ${host_sources} $<TARGET_OBJECTS:lockstep_cuda_kernels>)
     target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels lockstep::cluster lockstep_cuda_toolkit
-                                        PRIVATE lockstep_cuda_options MPI::MPI_C)
-    if(LOCKSTEP_TESTS)  # ptx/kernels reads the machine code, which nvcc would compress where it is large
-        target_compile_options(lockstep_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)
-    endif()
+                                        PRIVATE MPI::MPI_C)
 else()
     add_library(lockstep_cuda STATIC ${cuda_absent_sources})
     target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels lockstep::cluster)
@@ -29,8 +33,6 @@ add_library(lockstep::cuda ALIAS lockstep_cuda)
 
 # The target cuda-report: the kernels as PTX, with the flags of the library, assembled once more for what ptxas says;
 # cuda-report-90a and so on are of one architecture.
-set(kernel_sources ${cuda_sources})
-list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
 if(LOCKSTEP_HAS_CUDA AND kernel_sources)
     get_filename_component(cuda_programs ${CMAKE_CUDA_COMPILER} DIRECTORY)
     find_program(LOCKSTEP_PTXAS ptxas HINTS ${cuda_programs} REQUIRED DOC "NVIDIA's assembler")

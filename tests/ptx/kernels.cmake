@@ -2,32 +2,25 @@
 if(NOT LOCKSTEP_HAS_CUDA)
     message(STATUS "Tests of the kernels' PTX: no, they need the CUDA toolkit")
     return()
+elseif(NOT LOCKSTEP_TESTS_PTX)
+    message(STATUS "Tests of the kernels' PTX: no, they need nvcc 12.8 or newer and libzstd")
+    return()
 endif()
-
-# The kernels once more, with the flags of the product, as PTX only. What their host objects leave open the stand-in
-# for the runtime below supplies; no CUDA library is linked.
-# Both where the product is compiled for ALL; compiling one takes over a minute of two cores. In the cache, since other
-# folders call the functions below.
-set(ptx_architectures 90a)
-if(LOCKSTEP_CUDA_ARCHITECTURES STREQUAL "ALL")
-    list(PREPEND ptx_architectures 80)
+set(ptx_architectures 80 90a)
+foreach(architecture IN LISTS ptx_architectures)
+    if(NOT architecture IN_LIST CMAKE_CUDA_ARCHITECTURES)
+        list(REMOVE_ITEM ptx_architectures ${architecture})
+    endif()
+endforeach()
+if(NOT "90a" IN_LIST ptx_architectures)
+    message(STATUS "Tests of the kernels' PTX: no, this build is not for 90a")
+    return()
 endif()
+# In the cache, since other folders call the functions below.
 set(LOCKSTEP_PTX_ARCHITECTURES ${ptx_architectures} CACHE INTERNAL "Architectures whose PTX is tested")
 get_property(cuda_sources GLOBAL PROPERTY LOCKSTEP_CUDA_SOURCES)
-set(kernel_sources ${cuda_sources})
-list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
 set(host_sources ${cuda_sources})
 list(FILTER host_sources EXCLUDE REGEX "\\.cu$")
-list(TRANSFORM LOCKSTEP_PTX_ARCHITECTURES APPEND "-virtual" OUTPUT_VARIABLE architectures)
-
-# lockstep_ptx_compile(TARGET ARCHITECTURES): an object library of kernels, compiled to PTX as those of the product.
-function(lockstep_ptx_compile target architectures)
-    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
-    target_compile_options(${target} PRIVATE -lineinfo --no-compress)
-    target_link_libraries(${target} PRIVATE lockstep::kernels lockstep_cuda_toolkit lockstep_cuda_options)
-endfunction()
-add_library(lockstep_ptx_kernels OBJECT ${kernel_sources})
-lockstep_ptx_compile(lockstep_ptx_kernels "${architectures}")
 
 # The runtime: streams, events, graphs, memory, cuBLASLt and NCCL are the emulation's, compiled against the toolkit's
 # headers, so that the compiler holds their declarations and types against CUDA's.
@@ -38,10 +31,10 @@ target_include_directories(lockstep_ptx_runtime PUBLIC ${PROJECT_SOURCE_DIR}/tes
 target_include_directories(lockstep_ptx_runtime SYSTEM BEFORE PUBLIC
     ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/nccl/include ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(lockstep_ptx_runtime PUBLIC lockstep_options lockstep::base MPI::MPI_C Threads::Threads
-                                           PRIVATE lockstep_ptx_machine)
+                                           PRIVATE lockstep_ptx_machine PkgConfig::ZSTD)
 
-# lockstep::cuda on it.
-add_library(lockstep_cuda_ptx STATIC ${host_sources} $<TARGET_OBJECTS:lockstep_ptx_kernels>)
+# lockstep::cuda on it. What host objects of kernels leave open the stand-in supplies; no CUDA library is linked.
+add_library(lockstep_cuda_ptx STATIC ${host_sources} $<TARGET_OBJECTS:lockstep_cuda_kernels>)
 target_compile_definitions(lockstep_cuda_ptx PRIVATE LOCKSTEP_NCCL=1)
 target_link_libraries(lockstep_cuda_ptx PUBLIC lockstep::kernels lockstep::cluster lockstep_ptx_runtime MPI::MPI_C)
 
@@ -72,15 +65,8 @@ function(lockstep_ptx_test name)
     endif()
 endfunction()
 
-# What is run is what is shipped.
-lockstep_ptx_test(kernels SOURCES kernels_test.cpp LIBRARIES lockstep_ptx_machine)
-add_dependencies(test_ptx_kernels lockstep_cuda)
-target_compile_definitions(test_ptx_kernels PRIVATE LOCKSTEP_CUDA_LIBRARY="$<TARGET_FILE:lockstep_cuda>")
-
 # The stand-in itself, with kernels of its own.
 add_library(lockstep_ptx_runtime_kernels OBJECT runtime_kernels.cu)
-set_target_properties(lockstep_ptx_runtime_kernels PROPERTIES CUDA_ARCHITECTURES "${architectures}")
-target_compile_options(lockstep_ptx_runtime_kernels PRIVATE -lineinfo --no-compress)
 target_include_directories(lockstep_ptx_runtime_kernels PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(lockstep_ptx_runtime_kernels PRIVATE lockstep_cuda_options)
 lockstep_test(runtime ptx SOURCES runtime_test.cpp $<TARGET_OBJECTS:lockstep_ptx_runtime_kernels>

@@ -63,9 +63,9 @@ std::vector<RegisteredFunction*> all_functions() {
 const Kernel* decoded(RegisteredFunction& function) {
     if (function.kernel != nullptr) return function.kernel;
     if (!function.binary->module)
-        for (const Image& one : images(function.binary->data, Code::ptx))
+        for (const Image& one : images(function.binary->data))
             if (one.architecture == settings().architecture)
-                function.binary->module = std::make_unique<Module>(one.bytes);
+                function.binary->module = std::make_unique<Module>(one.ptx);
     if (function.binary->module) function.kernel = function.binary->module->find(function.name);
     return function.kernel;
 }
