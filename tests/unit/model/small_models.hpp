@@ -106,10 +106,10 @@ inline std::vector<NamedModel> all_kinds() {
         model.head_widths = {0};
     });
     add("hybrid: heads by layer", "attention", [](auto& model) {
-        model.mixers = {"attention", "ttt-linear", "gated-deltanet", "attention"};
+        model.mixers = {"attention", "gated-deltanet", "ttt-linear", "attention"};
         model.layers = 4;
         model.position = config::Position::rope;
-        model.heads = {4, 3, 2, 2};
+        model.heads = {4, 4, 3, 2};
         model.kv_heads = {2, 0, 0, 1};
         model.head_widths = {10, 0, 0, 0};
         model.qk_norm = true;
