@@ -52,7 +52,7 @@ struct GridCase {
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
                set("recompute", recompute) + set("sequence", sequence ? "true" : "false") +
                (mixer == "hybrid" ? " --set model.heads=[4,8]" : "") +
-               (own_heads ? " --set model.heads=[4,8] --set model.kv_heads=[4,4,8] --set "
+               (own_heads ? " --set model.heads=[4,8] --set model.kv_heads=4 --set "
                             "model.head_width=[12,6] --set model.qk_norm=true"
                           : "") +
                (bounded ? " --set model.window=[11,0] --set model.score_cap=2.0 --set model.logit_cap=4.0" : "") +
