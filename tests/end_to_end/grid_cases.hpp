@@ -51,7 +51,7 @@ struct GridCase {
                set("pipeline", std::to_string(pipeline)) + set("context", std::to_string(context)) +
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
                set("recompute", recompute) + set("sequence", sequence ? "true" : "false") +
-               (mixer == "hybrid" ? " --set model.heads=[4,8]" : "") +
+               (mixer == "hybrid" ? " --set model.heads=[4,4,8]" : "") +
                (own_heads ? " --set model.heads=[4,8] --set model.kv_heads=4 --set "
                             "model.head_width=[12,6] --set model.qk_norm=true"
                           : "") +
