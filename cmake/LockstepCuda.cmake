@@ -144,11 +144,15 @@ else()
     set(architectures 90a-real)
     set(why_architectures "one, to compile the kernels where there is no GPU")
 endif()
-# The tests that run PTX take it from the product's objects, compressed as nvcc 12.8 and newer do it.
+# The tests that run PTX take it from the product's objects, compressed as nvcc 12.8 and newer do it: that of the H100
+# always, whatever the machine code is for.
 set(LOCKSTEP_TESTS_PTX OFF)
 if(LOCKSTEP_TESTS AND ZSTD_FOUND AND NOT CUDAToolkit_VERSION VERSION_LESS 12.8)
     set(LOCKSTEP_TESTS_PTX ON)
     list(TRANSFORM architectures REPLACE "-real$" "")
+    if(NOT architectures MATCHES "90a")
+        list(APPEND architectures 90a-virtual)
+    endif()
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${architectures})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # the program starts where no CUDA is installed
