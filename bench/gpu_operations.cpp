@@ -202,11 +202,12 @@ void GpuOperations::optimizer(std::int64_t count, Type type) {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, Type::fp32, {count}, 0.1));
         const Tensor working = make(arena, type, {count});
-        const Tensor decays = make_ids(arena, kernels::DecayBits::words_for(count), 1 << 30);
+        const Tensor groups = make_ids(arena, kernels::WeightGroups::words_for(count), 1 << 30);
         const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         if (!arena.measuring()) backend_.fill(decision, 1);
         return [=, this] {
-            backend_.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+            backend_.adamw(t[0], working, t[1], t[2], t[3], groups, decision,
+                           {1e-4f, 0.9f, 0.95f, 1e-8f, {{{1, 0.1f}}}});
         };
     });
     add("sum of squares", shape, Type::fp32, 4 * all, 0, [=, this](Arena& arena) -> Run {

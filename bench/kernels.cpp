@@ -235,14 +235,15 @@ void Suite::elementwise() {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, {parameters}, 0.5, 0.25));
         const Tensor working = keeps_a_copy ? make(arena, type_, {parameters}) : Tensor();
-        const Tensor decays = arena.allocate(Type::int32, {kernels::DecayBits::words_for(parameters)});
+        const Tensor groups = arena.allocate(Type::int32, {kernels::WeightGroups::words_for(parameters)});
         const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         if (!arena.measuring()) {
-            backend().fill(decays, -1);
+            backend().fill(groups, 0);
             backend().fill(decision, 1);
         }
         return [=, this] {
-            backend().adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+            backend().adamw(t[0], working, t[1], t[2], t[3], groups, decision,
+                            {1e-4f, 0.9f, 0.95f, 1e-8f, {{{1, 0.1f}}}});
         };
     });
     if (type_ != Type::fp32) return;  // gradients are fp32

@@ -16,10 +16,12 @@
 #include "config/plain_value.hpp"
 #include "hdf5/hdf5.hpp"
 #include "layout/memory_plan.hpp"
+#include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
 #include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
+#include "optim/weight_groups.hpp"
 #include "parameter_list.hpp"
 #include "train/initial_model.hpp"
 
@@ -85,14 +87,17 @@ PlannedMemory plan_memory(const config::RunDescription& description, const confi
     };
     try {  // a mixer may refuse a device
         for (std::int64_t stage = 0; stage < grid.pipeline; ++stage)
-            for (const std::int64_t tensor : ends(grid.tensor))
+            for (const std::int64_t tensor : ends(grid.tensor)) {
+                std::vector<cluster::GridPlace> places = {
+                    layout::largest_share(description, grid, {tensor, 0, 0, stage}).place};
                 for (const std::int64_t context : ends(grid.context))
-                    for (const std::int64_t data : ends(grid.data)) {
-                        const layout::MemoryPlan plan =
-                            layout::plan_memory(description, grid, {tensor, context, data, stage},
-                                                is_cpu ? DeviceKind::cpu : DeviceKind::cuda);
-                        if (plan.planned() > memory.plan.planned()) memory.plan = plan;
-                    }
+                    for (const std::int64_t data : ends(grid.data)) places.push_back({tensor, context, data, stage});
+                for (const cluster::GridPlace& place : places) {
+                    const layout::MemoryPlan plan =
+                        layout::plan_memory(description, grid, place, is_cpu ? DeviceKind::cpu : DeviceKind::cuda);
+                    if (plan.planned() > memory.plan.planned()) memory.plan = plan;
+                }
+            }
     } catch (const Error& error) {
         memory.problem = error.what();
     }
@@ -138,6 +143,7 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
     }
     config::check(description);
     model::check_frozen(description.model);
+    optim::check_groups(description.optimizer, description.model);
     const std::int64_t count = model::parameter_count(description.model),
                        trained = model::trained_parameter_count(description.model);
     const std::string run_folder = config::run_folder(description),

@@ -15,6 +15,7 @@
 #include "base/whole_file.hpp"
 #include "command.hpp"
 #include "model/frozen.hpp"
+#include "optim/weight_groups.hpp"
 #include "plan/fit.hpp"
 #include "plan/job_script.hpp"
 #include "plan_output.hpp"
@@ -70,6 +71,7 @@ Job read_job(const Options& options, const PlanRequest& request) {
     if (models.empty()) {
         config::check(run);
         model::check_frozen(run.model);
+        optim::check_groups(run.optimizer, run.model);
     }
     if (!models.empty()) {
         if (request.program == "lockstep")

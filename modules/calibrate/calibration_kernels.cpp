@@ -402,19 +402,20 @@ class KernelCalibration {
         const std::int64_t count = sizes_.parameters / 2;
         const bool copies = type_ != Type::fp32;
         std::array<Tensor, 4> t;
-        Tensor working, decays, decision;
+        Tensor working, groups, decision;
         const Arena arena = planned(backend_.device(), "a calibration", [&](Arena& in) {
             for (Tensor& tensor : t) tensor = in.allocate(Type::fp32, {count});
             if (copies) working = in.allocate(type_, {count});
-            decays = in.allocate(Type::int32, {kernels::DecayBits::words_for(count)});
+            groups = in.allocate(Type::int32, {kernels::WeightGroups::words_for(count)});
             decision = in.allocate(Type::fp64, {kernels::Decision::places});
         });
         for (const Tensor& tensor : t) backend_.fill(tensor, 0.5f);
         if (copies) backend_.fill(working, 0);
-        backend_.fill(decays, -1);
+        backend_.fill(groups, 0);
         backend_.fill(decision, 1);
         memory.adamw = rate([&](Backend& backend, int) {
-            backend.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+            backend.adamw(t[0], working, t[1], t[2], t[3], groups, decision,
+                          {1e-4f, 0.9f, 0.95f, 1e-8f, {{{1, 0.1f}}}});
         });
     }
 

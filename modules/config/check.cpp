@@ -174,6 +174,13 @@ void check_optimizer(const OptimizerSection& optimizer) {
                         {"optimizer.clip", optimizer.clip},
                         {"optimizer.z_loss", optimizer.z_loss}});
     check_at_least(1, {{"optimizer.skip_limit", optimizer.skip_limit}});
+    if (optimizer.groups.size() > most_groups)
+        throw usage_error("optimizer.groups has {} tables; at most {} are possible: merge some",
+                          optimizer.groups.size(), most_groups);
+    for (const ParameterGroup& group : optimizer.groups)
+        if (group.lr == ParameterGroup::not_given && group.decay == ParameterGroup::not_given)
+            throw usage_error("optimizer.groups: the group of \"{}\" has neither lr nor decay; give it one of them",
+                              group.match);
 }
 
 void check_schedule(const ScheduleSection& schedule) {

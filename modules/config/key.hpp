@@ -46,10 +46,15 @@ struct CountOrLayers {
     std::int64_t* count;
     std::vector<LayerTable>* tables;
 };
+struct ParameterGroup;
+// Tables, possibly none.
+struct ListOfGroups {
+    std::vector<ParameterGroup>* list;
+};
 // monostate: read elsewhere.
 using Member = std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
                             std::vector<std::string>*, TextOrList, CountOrList, PathsOrMixture, PathsOrFraction,
-                            CountOrAuto, SwitchOrWord, CountOrLayers>;
+                            CountOrAuto, SwitchOrWord, CountOrLayers, ListOfGroups>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"

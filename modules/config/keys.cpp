@@ -46,6 +46,17 @@ std::string mixture_text(const std::vector<WeightedPaths>& mixture) {
     return "[" + text + "]";
 }
 
+std::string groups_text(const std::vector<ParameterGroup>& groups) {
+    std::string text;
+    for (const ParameterGroup& group : groups) {
+        text += fmt::format("{}{{match = {}", text.empty() ? "" : ", ", toml_text(group.match));
+        if (group.lr != ParameterGroup::not_given) text += ", lr = " + number(group.lr);
+        if (group.decay != ParameterGroup::not_given) text += ", decay = " + number(group.decay);
+        text += "}";
+    }
+    return "[" + text + "]";
+}
+
 void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back(required(
         {"run.name", &run.name, "The run's name: the folder under `run.folder` and under `checkpoint.folder`."}));
@@ -167,6 +178,12 @@ std::vector<Key> keys_of(LayerTable& layer) {
             {"head_width", &layer.head_width, "", 0, widest_head}};
 }
 
+std::vector<Key> keys_of(ParameterGroup& group) {
+    return {required({"match", &group.match, "a pattern of names"}),
+            {"lr", &group.lr, "", 0},
+            {"decay", &group.decay, "", 0}};
+}
+
 namespace {
 
 void add_data(std::vector<Key>& keys, DataSection& data) {
@@ -211,13 +228,16 @@ void add_batch(std::vector<Key>& keys, BatchSection& batch) {
 void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
     keys.push_back(
         one_of(kind_names(Family::optimizer), {"optimizer.kind", &optimizer.kind, "What updates the parameters."}));
-    keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW: decay of the first moment."});
-    keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW: decay of the second moment."});
-    keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "AdamW: added to the root of the second moment."});
+    keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW, and Muon's AdamW part: decay of the first moment."});
+    keys.push_back({"optimizer.beta2", &optimizer.beta2, "Likewise: decay of the second moment."});
+    keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "Likewise: added to the root of the second moment."});
     keys.push_back(
         {"optimizer.weight_decay", &optimizer.weight_decay, "Decoupled weight decay, times the learning rate."});
     keys.push_back({"optimizer.decay", choice_of(optimizer.decay),
                     "What decays: every parameter, or only matrices (no norms, no biases)."});
+    keys.push_back({"optimizer.groups", ListOfGroups{&optimizer.groups},
+                    "Parameters with a peak learning rate or a weight decay of their own, by patterns of their names, "
+                    "as in `model.frozen`; the first that matches decides."});
     keys.push_back({"optimizer.clip", &optimizer.clip,
                     "Largest norm of the whole gradient; a larger one is scaled down. 0: no clipping."});
     keys.push_back(
@@ -342,6 +362,7 @@ std::string type_of(const Key& key) {
                    },
                    [](const CountOrList&) -> std::string { return "integer, or a list of integers"; },
                    [](const CountOrLayers&) -> std::string { return "integer, or tables [[model.layers]]"; },
+                   [](const ListOfGroups&) -> std::string { return "list of tables {match = …, lr = …, decay = …}"; },
                    [](const PathsOrMixture&) -> std::string {
                        return "list of paths, one path, or a list of tables {path = …, weight = …}";
                    },
@@ -367,6 +388,7 @@ std::string value_of(const Key& key) {
                                  [](const TextOrList& texts) { return toml_text(*texts.list); },
                                  [](const CountOrList& counts) { return toml_text(*counts.list); },
                                  [](const CountOrLayers& layers) { return std::to_string(*layers.count); },
+                                 [](const ListOfGroups& groups) { return groups_text(*groups.list); },
                                  [](const PathsOrMixture& either) {
                                      return either.mixture->empty() ? "[" + list_of(*either.list) + "]"
                                                                     : mixture_text(*either.mixture);

@@ -13,7 +13,9 @@ namespace lockstep::config {
 // The keys with pointers into `description`, in the order of the documentation. batch.ramp is given a value to point
 // into.
 std::vector<Key> keys_of(RunDescription& description);
-std::vector<Key> keys_of(LayerTable& layer);  // of one table of [[model.layers]]: their last parts
+// Of one table of [[model.layers]], and of one of optimizer.groups: their last parts.
+std::vector<Key> keys_of(LayerTable& layer);
+std::vector<Key> keys_of(ParameterGroup& group);
 
 std::string type_of(const Key& key);           // "integer", "one of "rms", "layer""
 std::string value_of(const Key& key);          // as TOML

@@ -71,6 +71,9 @@ class Reader {
         }
         if (!has_ramp) description_.batch.ramp.reset();
         resolve(description_.model);
+        for (ParameterGroup& group : description_.optimizer.groups)
+            if (group.lr != ParameterGroup::not_given && description_.schedule.peak_lr > 0)
+                group.rate_factor = group.lr / description_.schedule.peak_lr;
         if (description_.batch.length == 0) description_.batch.length = description_.model.context;
         return description_;
     }

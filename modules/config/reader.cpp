@@ -136,7 +136,8 @@ void assign_mixture(const Given& given, const Key& key, const toml::array& array
     }
 }
 
-LayerTable layer_table(const Given& given, const Key& key, const toml::table& table, std::size_t number);
+template <class Table>
+Table table_of(const Given& given, const Key& key, const toml::table& table, std::size_t number);
 
 struct Assign {
     const Given& given;
@@ -214,12 +215,23 @@ struct Assign {
             if (!item.is_table())
                 throw usage_error("{}{} holds an item that is no table; it must be: {}", given.place, key.path,
                                   type_of(key));
-            const LayerTable table = layer_table(given, key, *item.as_table(), layers.tables->size());
+            const auto table = table_of<LayerTable>(given, key, *item.as_table(), layers.tables->size());
             count += static_cast<double>(table.count - 1);
             layers.tables->push_back(table);
         }
         check_range(key, count, given.place);
         *layers.count = static_cast<std::int64_t>(count);
+    }
+    void operator()(const ListOfGroups& groups) const {
+        groups.list->clear();
+        const auto* array = given.node->as_array();
+        if (!array) refuse_type(given, key);
+        for (const toml::node& item : *array) {
+            if (!item.is_table())
+                throw usage_error("{}{} holds an item that is no table; it must be: {}", given.place, key.path,
+                                  type_of(key));
+            groups.list->push_back(table_of<ParameterGroup>(given, key, *item.as_table(), groups.list->size()));
+        }
     }
     void operator()(const PathsOrMixture& either) const {
         either.list->clear();
@@ -269,9 +281,10 @@ struct Assign {
     }
 };
 
-LayerTable layer_table(const Given& given, const Key& key, const toml::table& table, std::size_t number) {
-    LayerTable layer;
-    std::vector<Key> keys = keys_of(layer);
+template <class Table>
+Table table_of(const Given& given, const Key& key, const toml::table& table, std::size_t number) {
+    Table result;
+    std::vector<Key> keys = keys_of(result);
     for (Key& one : keys) one.path = fmt::format("{}[{}].{}", key.path, number, one.path);
     for (auto&& [name, node] : table) {
         Given value = given;
@@ -284,7 +297,10 @@ LayerTable layer_table(const Given& given, const Key& key, const toml::table& ta
         if (found == keys.end()) refuse_unknown_key(value.path, value.place, keys);
         std::visit(Assign{value, *found}, found->member);
     }
-    return layer;
+    for (const Key& one : keys)
+        if (one.required && !table.contains(one.path.substr(one.path.rfind('.') + 1)))
+            throw usage_error("{}{} is missing: {}", given.place, one.path, one.meaning);
+    return result;
 }
 
 bool is_key(const std::string& path, const std::vector<Key>& keys) {

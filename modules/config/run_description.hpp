@@ -55,13 +55,24 @@ struct BatchSection {
     std::optional<BatchRamp> ramp;
 };
 
+// One of optimizer.groups: parameters with a learning rate or a decay of their own.
+struct ParameterGroup {
+    static constexpr double not_given = -1;
+    std::string match;  // a pattern of names, as in model.frozen
+    double lr = not_given, decay = not_given;
+    double rate_factor = 1;  // lr / schedule.peak_lr, once resolved
+};
+// Each makes two kinds of weights at most, decaying and not; the updates' kernels tell 16 apart.
+constexpr std::size_t most_groups = 7;
+
 struct OptimizerSection {
     std::string kind = "adamw";  // a registered one
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
     Decay decay = Decay::all;
-    double clip = 1.0;             // 0: no clipping
-    double z_loss = 0;             // factor of log² Z in what is minimized; 0: none
-    std::int64_t skip_limit = 10;  // steps skipped in a row for a loss that is not finite, then the run stops
+    std::vector<ParameterGroup> groups;  // the first that matches decides
+    double clip = 1.0;                   // 0: no clipping
+    double z_loss = 0;                   // factor of log² Z in what is minimized; 0: none
+    std::int64_t skip_limit = 10;        // steps skipped in a row for a loss that is not finite, then the run stops
     OptionSections options{Family::optimizer};  // [optimizer.NAME]
 };
 

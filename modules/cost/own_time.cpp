@@ -4,6 +4,7 @@
 
 #include "cost/own_prices.hpp"
 #include "cost/pipeline_time.hpp"
+#include "kernels/counting_backend.hpp"
 #include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
 #include "model/count.hpp"
@@ -106,6 +107,10 @@ class OwnStep {
             if (!parameter.trained) continue;
             updated_ += static_cast<double>(element_count(parameter.shape));
             bytes_updated_ += optimizer_.bytes_moved(parameter);
+            kernels::CountingBackend counting(shape_.device);
+            optimizer_.issue_products(counting, description_.optimizer, parameter, shape_.type);
+            for (const kernels::Operation& operation : counting.operations())
+                products_updated_ += operation.times * prices_.seconds(operation, false);
         }
     }
 
@@ -250,17 +255,21 @@ class OwnStep {
 
     void optimizer(StepTime& time, double parameters) const {
         const config::Rates& rates = machine_.rates;
-        const double part = description_.parallel.zero == 1 ? 1.0 / static_cast<double>(grid_.replicas()) : 1;
+        const double even = description_.parallel.zero == 1 ? 1.0 / static_cast<double>(grid_.replicas()) : 1;
+        const double part = products_updated_ > 0 ? layout::largest_share(description_, grid_, {}).share : even;
         const double element = prices_.element();
         const double copied = element < sizeof(float) ? element : 0;  // the working copy
         // Of what no layer overwrites, norms and the like are little.
         const bool head_writes = grid_.pipeline == 1 && model_.tied_head;
         const double cleared = embedding_parameters_ - (head_writes && trains_table_ ? table_ : 0);
         time.optimizer +=
-            prices_.turns() * (prices_.moved(cleared * sizeof(float), rates.fill_gb_per_second) +
-                               prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
-                               prices_.moved(part * parameters * (bytes_updated_ / std::max(1.0, updated_) + copied),
-                                             prices_.memory().adamw));
+            prices_.turns() *
+            (prices_.moved(cleared * sizeof(float), rates.fill_gb_per_second) +
+             prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
+             prices_.moved(part * parameters * (bytes_updated_ / std::max(1.0, updated_) + copied),
+                           prices_.memory().adamw) +
+             // Of matrices that ranks of a tensor group divide, each has the products whole.
+             part * parameters * static_cast<double>(grid_.tensor) * products_updated_ / std::max(1.0, updated_));
     }
 
     // The loss, the norm, its agreement among replicas, and what ranks agree on behind every step: a few bytes each.
@@ -286,7 +295,8 @@ class OwnStep {
     double embedding_parameters_ = 0, head_parameters_ = 0;  // trained ones
     bool trains_table_ = true;
     double updated_ = 0,
-           bytes_updated_ = 0;  // trained parameters of the model, and bytes that an update moves for them
+           bytes_updated_ = 0;     // trained parameters of the model, and bytes that an update moves for them
+    double products_updated_ = 0;  // seconds of its products
     double loading_ = 0, table_ = 0;
     std::vector<std::vector<Piece>> pieces_;  // [stage][chunk]
     std::vector<double> parameters_;          // trained ones of a rank of each stage

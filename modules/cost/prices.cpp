@@ -63,8 +63,7 @@ void price_own_memory(Price& price, const config::Machine& machine, const Job& j
             continue;
         cluster::GridPlace place;
         place.pipeline = stage;
-        place.data = grid.data - 1;  // the last replica's part of the optimizer's state is the largest
-        place.context = grid.context - 1;
+        place = layout::largest_share(run, grid, place).place;
         const layout::MemoryPlan plan = layout::plan_memory(run, grid, place, gpu ? DeviceKind::cuda : DeviceKind::cpu);
         const double bytes =
             gpu ? static_cast<double>(plan.planned() + plan.tables + plan.kernels) + machine.memory.fixed_gb * 1e9

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -155,17 +156,37 @@ class Recording {
     virtual void run() = 0;
 };
 
-// Which weights decay, for adamw: int32 words, one bit per run of elements.
-struct DecayBits {
-    static constexpr std::int64_t elements = 16, bits = 32;  // elements per bit, bits per word
-    static constexpr std::int64_t elements_a_word = elements * bits;
+// What an update does to some of the weights.
+struct WeightGroup {
+    float rate_factor = 1;  // of the learning rate
+    float decay = 0;        // decoupled, times the learning rate so scaled
+};
+
+// Which weights belong to which group, for updates: int32 words, `bits` for each run of weights, lowest bits first.
+struct WeightGroups {
+    static constexpr std::int64_t most = 16, bits = 4, elements = 16;  // elements per run
+    static constexpr std::int64_t runs_a_word = 32 / bits, elements_a_word = elements * runs_a_word;
     static constexpr std::int64_t words_for(std::int64_t count) {
         return (count + elements_a_word - 1) / elements_a_word;
     }
+    using Table = std::array<WeightGroup, most>;
 };
 
 struct AdamWSettings {
-    float learning_rate, beta1, beta2, epsilon, weight_decay;
+    float learning_rate, beta1, beta2, epsilon;
+    WeightGroups::Table groups;
+};
+
+struct MomentumSettings {
+    float learning_rate, momentum;
+    bool nesterov;
+    WeightGroups::Table groups;
+};
+
+struct StepSettings {
+    float learning_rate;
+    float scale;  // of the direction, not of the decay
+    WeightGroups::Table groups;
 };
 
 // The cost of an operation that a mixer or an optimizer defines itself.

@@ -287,6 +287,26 @@ void CountingBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, T
           {parameter, parameter, working, gradient, first_moment, first_moment, second_moment, second_moment});
 }
 
+void CountingBackend::momentum(Tensor parameter, Tensor working, Tensor gradient, Tensor velocity, Tensor, Tensor,
+                               const MomentumSettings&) {
+    moves(Kind::optimizer, working.axes() == 0 ? parameter.type() : working.type(),
+          {parameter, parameter, working, gradient, velocity, velocity});
+}
+
+void CountingBackend::step(Tensor parameter, Tensor working, Tensor direction, Tensor, Tensor, const StepSettings&) {
+    moves(Kind::optimizer, working.axes() == 0 ? parameter.type() : working.type(),
+          {parameter, parameter, working, direction});
+}
+void CountingBackend::momentum_direction(Tensor direction, Tensor gradient, Tensor velocity, Tensor, float, bool) {
+    moves(Kind::optimizer, Type::fp32, {direction, gradient, velocity, velocity});
+}
+void CountingBackend::normalize(Tensor y, Tensor x, Tensor) {
+    moves(Kind::optimizer, y.type(), {y, x});
+}
+void CountingBackend::blend(Tensor y, Tensor x, float, float) {
+    moves(Kind::optimizer, y.type(), {y, y, x});
+}
+
 void CountingBackend::custom(const CustomWork& work, const std::function<void()>&) {
     Operation operation = moved_work(Kind::custom, Type::fp32, work.bytes);
     operation.flop = work.flop;

@@ -9,7 +9,7 @@ namespace {
 class Planner {
   public:
     Planner(const model::ParameterLayout& layout, const GradientPlanOptions& options)
-        : layout_(layout), options_(options) {}
+        : layout_(layout), options_(options), whole_(static_cast<std::size_t>(options.replicas)) {}
 
     std::size_t add_bucket(std::int64_t begin, std::int64_t end) {
         Bucket bucket;
@@ -58,10 +58,48 @@ class Planner {
     GradientPlan plan;
 
   private:
+    // Elements of [0, count) that each replica should take, so that all have as many of the buckets that are cut
+    // between matrices: the least loaded ones first.
+    std::vector<std::int64_t> level(std::int64_t count) const {
+        std::vector<std::int64_t> sorted = whole_;
+        std::sort(sorted.begin(), sorted.end());
+        std::int64_t sum = count, most = 0;  // of the replicas that take part; what they all come to
+        for (std::size_t part = 0; part < sorted.size(); ++part) {
+            if (part > 0 && sorted[part] >= most) break;
+            sum += sorted[part];
+            most = sum / static_cast<std::int64_t>(part + 1);
+        }
+        std::vector<std::int64_t> shares;
+        for (const std::int64_t load : whole_) shares.push_back(std::max<std::int64_t>(0, most - load));
+        return shares;
+    }
+
+    bool has_whole_matrices(std::int64_t begin, std::int64_t end) const {
+        if (options_.optimizer == nullptr || begin == end) return false;
+        for (std::size_t i = layout_.at(begin); i < layout_.size() && layout_.offset(i) < end; ++i)
+            if (options_.optimizer->granularity(layout_.descriptions()[i]).unit == optim::Granularity::Unit::matrix)
+                return true;
+        return false;
+    }
+
+    // Cut between matrices, the parts are uneven, and often fewer than the replicas.
+    std::vector<std::int64_t> cuts_between_matrices(std::int64_t begin, std::int64_t end) {
+        std::vector<std::int64_t> list = {0};
+        std::int64_t wanted = begin;
+        for (const std::int64_t share : level(end - begin)) {
+            wanted = std::min(end, wanted + share / alignment * alignment);
+            list.push_back(wanted == end ? end - begin : nearest_cut(wanted, end) - begin);
+        }
+        list.back() = end - begin;
+        for (std::size_t part = 0; part < whole_.size(); ++part) whole_[part] += list[part + 1] - list[part];
+        return list;
+    }
+
     // Of [begin, end), for the replicas: multiples of the alignment, so that every part can be updated by itself. Parts
     // of one size are scattered and gathered by one collective: so the last replica has what is left over, unless that
     // is a good deal more.
-    std::vector<std::int64_t> cuts(std::int64_t begin, std::int64_t end) const {
+    std::vector<std::int64_t> cuts(std::int64_t begin, std::int64_t end) {
+        if (options_.replicas > 1 && has_whole_matrices(begin, end)) return cuts_between_matrices(begin, end);
         const std::int64_t units = (end - begin) / alignment, each = units / options_.replicas;
         const bool even = (units - each * options_.replicas) * most_left_over <= each;
         std::vector<std::int64_t> list = {0};
@@ -92,6 +130,7 @@ class Planner {
     static constexpr std::int64_t most_left_over = 16;  // a sixteenth of a part
     const model::ParameterLayout& layout_;
     const GradientPlanOptions& options_;
+    std::vector<std::int64_t> whole_;  // by replica: elements so far of buckets that are cut between matrices
 };
 
 }  // namespace

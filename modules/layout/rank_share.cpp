@@ -70,6 +70,36 @@ bool divides_optimizer(const config::RunDescription& description, const config::
     return description.parallel.zero > 0 && grid.replicas() > 1;
 }
 
+LargestShare largest_share(const config::RunDescription& description, const config::Grid& grid,
+                           cluster::GridPlace place) {
+    place.data = grid.data - 1;  // has what is left over where parts are even
+    place.context = grid.context - 1;
+    LargestShare largest{place, 1};
+    if (!divides_optimizer(description, grid)) return largest;
+    const auto chunks = share_of_model(description, grid, place.pipeline);
+    const model::ParameterLayout layout(model::describe_parameters(description.model, chunks),
+                                        {place.tensor, grid.tensor});
+    const GradientPlan plan = plan_gradients(description, grid, place, layout, chunks);
+    const auto owned_by = [&](std::int64_t replica) {
+        std::int64_t count = 0;
+        for (const model::Piece& piece : plan.owned(replica)) count += piece.count;
+        return count;
+    };
+    std::int64_t most = owned_by(place.replica(grid));
+    for (std::int64_t data = 0; data < grid.data; ++data)
+        for (std::int64_t context = 0; context < grid.context; ++context) {
+            cluster::GridPlace other = place;
+            other.data = data;
+            other.context = context;
+            const std::int64_t count = owned_by(other.replica(grid));
+            if (count <= most) continue;
+            most = count;
+            largest.place = other;
+        }
+    largest.share = static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(1, layout.trained_total()));
+    return largest;
+}
+
 GradientPlan plan_gradients(const config::RunDescription& description, const config::Grid& grid,
                             const cluster::GridPlace& place, const model::ParameterLayout& layout,
                             const std::vector<model::StageRange>& chunks) {

@@ -40,6 +40,14 @@ std::vector<int> slots_of_stage(const config::RunDescription& description, const
 // Whether replicas divide the optimizer (ZeRO stage 1).
 bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid);
 
+// Of the replicas of a stage and tensor rank, the one that updates most, and its share of what they update.
+struct LargestShare {
+    cluster::GridPlace place;
+    double share = 1;
+};
+LargestShare largest_share(const config::RunDescription& description, const config::Grid& grid,
+                           cluster::GridPlace place);
+
 GradientPlan plan_gradients(const config::RunDescription& description, const config::Grid& grid,
                             const cluster::GridPlace& place, const model::ParameterLayout& layout,
                             const std::vector<model::StageRange>& chunks);

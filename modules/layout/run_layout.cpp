@@ -11,6 +11,7 @@
 #include "layout/even_cut.hpp"
 #include "model/count.hpp"
 #include "model/mixers/registry.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::layout {
 namespace {
@@ -85,6 +86,12 @@ std::string why_impossible(const config::RunDescription& description, const conf
             "{} pieces (parallel.pipeline x parallel.interleave) of model.layers = {} would leave some "
             "without a block",
             grid.pipeline * interleave, model.layers);
+    if (description.parallel.zero == 0 && grid.replicas() > 1 &&
+        optim::optimizer_of(description.optimizer).needs_division())
+        return fmt::format(
+            "optimizer.kind = \"{}\" on {} replicas needs parallel.zero = 1, so that each matrix is updated once and they "
+            "all have the same",
+            description.optimizer.kind, grid.replicas());
     if (interleave > 1 && grid.pipeline == 1)
         return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", interleave);
     try {

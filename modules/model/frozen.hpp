@@ -9,8 +9,7 @@
 
 namespace lockstep::model {
 
-// Whether a model.frozen pattern matches the name: `*` matches any text, including `/`; `?` one character; `[…]` a
-// character class (POSIX fnmatch).
+// Whether a pattern of model.frozen matches the name.
 bool is_frozen(const config::ModelDescription& model, const std::string& name);
 
 // Usage error if a pattern matches no parameter (it names the nearest), or nothing is left to train.

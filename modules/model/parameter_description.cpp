@@ -100,7 +100,7 @@ Slice slice_of(const ParameterDescription& parameter, const Part& part) {
 }
 
 ParameterLayout::ParameterLayout(std::vector<ParameterDescription> descriptions, Part part)
-    : descriptions_(std::move(descriptions)) {
+    : descriptions_(std::move(descriptions)), part_(part) {
     std::stable_partition(descriptions_.begin(), descriptions_.end(),
                           [](const ParameterDescription& parameter) { return parameter.trained; });
     for (const ParameterDescription& parameter : descriptions_) {

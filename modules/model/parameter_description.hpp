@@ -75,6 +75,7 @@ class ParameterLayout {
     ParameterLayout(std::vector<ParameterDescription> descriptions, Part part);
     const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }  // in layout order
     std::size_t size() const { return descriptions_.size(); }
+    const Part& part() const { return part_; }
     const Slice& slice(std::size_t index) const { return slices_[index]; }
     std::int64_t offset(std::size_t index) const { return offsets_[index]; }
     std::int64_t count(std::size_t index) const { return element_count(slices_[index].shape); }
@@ -86,6 +87,7 @@ class ParameterLayout {
 
   private:
     std::vector<ParameterDescription> descriptions_;
+    Part part_;
     std::vector<Slice> slices_;
     std::vector<std::int64_t> offsets_;
     std::int64_t total_ = 0, trained_total_ = 0;

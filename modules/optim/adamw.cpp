@@ -26,17 +26,17 @@ std::unique_ptr<const OptimizerType> make_adamw_type() {
 }
 
 AdamW::AdamW(const OptimizerSetup& setup)
-    : Optimizer(optimizer_named(adamw_name), setup), decays_(setup.backend, setup.parameters, setup.settings) {}
+    : Optimizer(optimizer_named(adamw_name), setup), groups_(setup.backend, setup.parameters, setup.settings) {}
 
 void AdamW::apply(double learning_rate) {
     const kernels::AdamWSettings factors{static_cast<float>(learning_rate), static_cast<float>(settings().beta1),
                                          static_cast<float>(settings().beta2), static_cast<float>(settings().epsilon),
-                                         static_cast<float>(settings().weight_decay)};
+                                         groups_.table()};
     for (std::size_t piece = 0; piece < parameters().owned().size(); ++piece)
         if (parameters().owned()[piece].count > 0)
             backend().adamw(parameters().owned_value(piece), owned_working(piece), owned_gradient(piece),
                             state().of_piece(first_moment, piece), state().of_piece(second_moment, piece),
-                            decays_.of_piece(piece), decision(), factors);
+                            groups_.of_piece(piece), decision(), factors);
 }
 
 }  // namespace lockstep::optim

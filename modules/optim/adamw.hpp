@@ -1,8 +1,8 @@
 // AdamW (Loshchilov & Hutter 2019): two moments of every element, decoupled weight decay.
 #pragma once
 
-#include "optim/decay.hpp"
 #include "optim/optimizer.hpp"
+#include "optim/weight_groups.hpp"
 
 namespace lockstep::optim {
 
@@ -14,8 +14,8 @@ class AdamW final : public Optimizer {
 
   private:
     void apply(double learning_rate) override;
-    std::size_t other_bytes() const override { return decays_.bytes(); }
-    DecayMap decays_;
+    std::size_t other_bytes() const override { return groups_.bytes(); }
+    GroupMap groups_;
 };
 
 }  // namespace lockstep::optim

@@ -40,6 +40,7 @@ class Optimizer {
     kernels::Backend& backend() const { return setup_.backend; }
     const model::ParameterSet& parameters() const { return setup_.parameters; }
     const config::OptimizerSection& settings() const { return setup_.settings; }
+    cluster::Communicator* tensor_group() const { return setup_.tensor; }
     // Flat, of an owned piece: the working copy in the compute type, empty if that is the value itself; and the raw
     // gradient, to be multiplied by the decision's factor.
     Tensor owned_working(std::size_t piece) const;

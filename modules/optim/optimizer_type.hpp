@@ -42,13 +42,20 @@ struct Granularity {
 // What an optimizer is built from. The parameters outlive it.
 struct OptimizerSetup {
     OptimizerSetup(kernels::Backend& on, model::ParameterSet& of, config::OptimizerSection with = {},
-                   NormPlan norm_plan = {}, kernels::LossScaling loss_scaling = {})
-        : backend(on), parameters(of), settings(std::move(with)), norm(std::move(norm_plan)), scaling(loss_scaling) {}
+                   NormPlan norm_plan = {}, kernels::LossScaling loss_scaling = {},
+                   cluster::Communicator* tensor_group = nullptr)
+        : backend(on),
+          parameters(of),
+          settings(std::move(with)),
+          norm(std::move(norm_plan)),
+          scaling(loss_scaling),
+          tensor(tensor_group) {}
     kernels::Backend& backend;
     model::ParameterSet& parameters;
     config::OptimizerSection settings;
     NormPlan norm;
-    kernels::LossScaling scaling;  // of the loss, for fp16
+    kernels::LossScaling scaling;             // of the loss, for fp16
+    cluster::Communicator* tensor = nullptr;  // the ranks that have the other slices of the parameters; null: none
 };
 
 // Its name is the value of optimizer.kind, its keys those of [optimizer.SECTION].
@@ -62,6 +69,13 @@ class OptimizerType : public config::Kind {
     // Bytes moved by updating a whole parameter, without the working copy. Default: the gradient is read, value and
     // state are read and written, once each.
     virtual double bytes_moved(const model::ParameterDescription& parameter) const;
+    // Whether replicas must divide the optimizer's work (ZeRO): where each repeated it, as with matrix products,
+    // another processor or another number of threads could give one of them other bits.
+    virtual bool needs_division() const { return false; }
+    // Issues the matrix products of an update of a whole parameter, in the type of the working copies, to have them
+    // priced and tuned. Default: none.
+    virtual void issue_products(kernels::Backend&, const config::OptimizerSection&, const model::ParameterDescription&,
+                                Type) const {}
     // Also built on an imaginary device, to plan memory: the constructor only allocates from arenas and uploads.
     virtual std::unique_ptr<Optimizer> make(const OptimizerSetup& setup) const = 0;
 };

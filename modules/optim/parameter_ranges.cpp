@@ -14,7 +14,8 @@ std::vector<ParameterRange> ranges_of(const model::ParameterLayout& layout, cons
             const std::int64_t padded_end = i + 1 < layout.size() ? layout.offset(i + 1) : layout.total();
             const std::int64_t first = std::max(begin, offset), last = std::min(end, padded_end);
             if (first >= last) continue;  // an empty slice
-            const std::int64_t count = std::min(last, offset + layout.count(i)) - first;
+            // A piece may begin within the padding of an uneven slice.
+            const std::int64_t count = std::max<std::int64_t>(0, std::min(last, offset + layout.count(i)) - first);
             ranges.push_back({i, piece, first - begin, first - offset, count, last - first - count});
         }
     }

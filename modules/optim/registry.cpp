@@ -4,6 +4,8 @@
 
 #include "base/error.hpp"
 #include "optim/adamw.hpp"
+#include "optim/muon.hpp"
+#include "optim/sgd.hpp"
 
 extern "C" bool lockstep_optimizers;
 
@@ -27,4 +29,6 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& setup) {
 }  // namespace lockstep::optim
 
 // Linked into every program that has the optimizers (REGISTERS in CMake).
-bool lockstep_optimizers = lockstep::optim::register_optimizer(lockstep::optim::make_adamw_type());
+bool lockstep_optimizers = lockstep::optim::register_optimizer(lockstep::optim::make_adamw_type()) &&
+                           lockstep::optim::register_optimizer(lockstep::optim::make_muon_type()) &&
+                           lockstep::optim::register_optimizer(lockstep::optim::make_sgd_type());

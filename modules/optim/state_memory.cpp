@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "optim/parameter_ranges.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -103,6 +102,15 @@ Tensor StateMemory::of_piece(const std::string& state, std::size_t piece) const 
     const Run& run = runs_[number * parameters_.owned().size() + piece];
     LOCKSTEP_ASSERT(run.count == count);
     return all_.slice(run.offset, count);
+}
+
+Tensor StateMemory::of_range(const std::string& state, const ParameterRange& range) const {
+    const std::size_t number = number_of(state);
+    const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& one) {
+        return one.state == number && one.parameter == range.parameter && one.first == range.first;
+    });
+    LOCKSTEP_ASSERT(place != places_.end() && place->count == range.count);
+    return all_.slice(place->offset, place->count);
 }
 
 Tensor StateMemory::of_parameter(const std::string& state, std::size_t parameter) const {

@@ -8,6 +8,7 @@
 #include "device/memory.hpp"
 #include "model/parameters.hpp"
 #include "optim/optimizer_type.hpp"
+#include "optim/parameter_ranges.hpp"
 
 namespace lockstep::optim {
 
@@ -27,6 +28,8 @@ class StateMemory {
 
     // A state with the parameters' shapes, over all elements of an owned piece, padding included.
     Tensor of_piece(const std::string& state, std::size_t piece) const;
+    // A state with its parameter's shape, of a range of an owned piece, without padding.
+    Tensor of_range(const std::string& state, const ParameterRange& range) const;
     // A state of a parameter that this rank updates whole, shaped as the rank's slice; else empty.
     Tensor of_parameter(const std::string& state, std::size_t parameter) const;
     std::vector<StatePart> parts() const;  // everything held, without padding

@@ -10,6 +10,7 @@
 #include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
 #include "model/frozen.hpp"
+#include "optim/weight_groups.hpp"
 #include "train/initial_model.hpp"
 #include "train/memory_check.hpp"
 #include "watch/stop_request.hpp"
@@ -38,6 +39,7 @@ void choose_precision(Launch& launch) {
 void lay_out(Launch& launch) {
     const config::RunDescription& description = launch.description;
     model::check_frozen(description.model);
+    optim::check_groups(description.optimizer, description.model);
     const config::Grid grid = layout::choose_grid(description, launch.session.size());
     const DeviceKind device = launch.devices.backend->device().kind;
     launch.grid = grid;

@@ -17,6 +17,7 @@
 #include "kernels/cuda.hpp"
 #include "layout/rank_share.hpp"
 #include "model/count.hpp"
+#include "optim/registry.hpp"
 #include "train/launch.hpp"
 
 namespace lockstep::train {
@@ -233,6 +234,10 @@ void choose_products(const Launch& launch, const model::ParameterSet& parameters
     cluster::together(*launch.control, [&] {
         tuner = kernels::make_product_tuner(*launch.devices.backend, [&](kernels::CountingBackend& backend) {
             model::run_imaginary(backend, description.model, rank, shape);
+            const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
+            for (const auto& parameter : parameters.descriptions())
+                if (parameter.trained)
+                    optimizer.issue_products(backend, description.optimizer, parameter, parameters.compute_type());
         });
         if (launch.root()) kept = read_choices(launch);
     });

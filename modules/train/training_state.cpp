@@ -24,8 +24,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Launch& launch, const Tra
     const config::LossScale& scale = launch.description.precision.loss_scale;
     const bool scaled = launch.description.precision.compute == config::Precision::fp16;
     if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
-    auto optimizer = optim::make_optimizer(
-        {*launch.devices.backend, *state.parameters, launch.description.optimizer, norm, scaling});
+    auto optimizer = optim::make_optimizer({*launch.devices.backend, *state.parameters, launch.description.optimizer,
+                                            norm, scaling, launch.groups.tensor.get()});
     optimizer->set_progress({0, scaled ? scale.initial : 1, 0, 0});
     return optimizer;
 }

@@ -316,6 +316,29 @@ BOOST_AUTO_TEST_CASE(heads_are_repeated_over_the_blocks) {
     BOOST_TEST((shared.kv_heads == std::vector<std::int64_t>{8, 2}));
 }
 
+BOOST_AUTO_TEST_CASE(groups_have_a_rate_and_a_decay_of_their_own) {
+    const std::string tables =
+        "[[optimizer.groups]]\nmatch = \"embedding/*\"\nlr = 1e-4\n"
+        "[[optimizer.groups]]\nmatch = \"*norm/weight\"\ndecay = 0\n";
+    const RunDescription run = parse(tables, {"schedule.peak_lr=4e-4"});
+    BOOST_TEST_REQUIRE(run.optimizer.groups.size() == 2u);
+    BOOST_TEST(run.optimizer.groups[0].match == "embedding/*");
+    BOOST_TEST(run.optimizer.groups[0].rate_factor == 0.25);
+    BOOST_TEST(run.optimizer.groups[0].decay == ParameterGroup::not_given);
+    BOOST_TEST(run.optimizer.groups[1].rate_factor == 1);
+    BOOST_TEST(run.optimizer.groups[1].decay == 0);
+    check_contains(to_toml(run),
+                   "groups = [{match = \"embedding/*\", lr = 0.0001}, {match = \"*norm/weight\", decay = 0.0}]");
+    const RunDescription again = parse(to_toml(run));
+    BOOST_TEST(to_toml(again) == to_toml(run));
+    BOOST_TEST(again.optimizer.groups[0].rate_factor == 0.25);
+    BOOST_TEST(parse(tables, {"optimizer.groups=[]"}).optimizer.groups.empty());
+    check_contains(refusal("[optimizer]\ngroups = 3\n"), "list of tables {match = …, lr = …, decay = …}");
+    check_contains(refusal("[optimizer]\ngroups = [\"a\"]\n"), "holds an item that is no table");
+    check_contains(refusal("[[optimizer.groups]]\nlr = 1.0\n"), "optimizer.groups[0].match is missing");
+    check_contains(refusal("[[optimizer.groups]]\nmatch = \"*\"\nrate = 1.0\n"), "optimizer.groups[0].rate");
+}
+
 BOOST_AUTO_TEST_CASE(tables_say_what_the_layers_are) {
     // Their own keys, and where they have none, those of [model].
     const std::string tables =

@@ -1,6 +1,6 @@
 // Memory operations, AdamW, and the choice of the instruction set.
 #define BOOST_TEST_MODULE kernels_elementwise
-#include "reference/adamw.hpp"
+#include "reference/update.hpp"
 #include "unit/kernels/decision_cases.hpp"
 #include "unit/kernels/support.hpp"
 
@@ -33,11 +33,11 @@ struct Proceed {
     Tensor tensor() { return {values.data(), Type::fp64, {8}}; }
 };
 
-// Bits that say that the first `decaying` elements decay (a multiple of 16).
-std::vector<std::int32_t> decays(std::int64_t count, std::int64_t decaying) {
-    std::vector<std::int32_t> words(static_cast<std::size_t>((count + 511) / 512));
-    for (std::int64_t unit = 0; unit < (decaying + 15) / 16; ++unit)
-        words[static_cast<std::size_t>(unit / 32)] |= static_cast<std::int32_t>(1u << (unit % 32));
+// The first `first` weights, a multiple of 16, belong to group 0 and the others to group 1.
+std::vector<std::int32_t> two_groups(std::int64_t count, std::int64_t first) {
+    std::vector<std::int32_t> words(static_cast<std::size_t>((count + 127) / 128), 0x11111111);
+    for (std::int64_t run = 0; run < (first + 15) / 16; ++run)
+        words[static_cast<std::size_t>(run / 8)] &= ~(0xf << (4 * (run % 8)));
     return words;
 }
 Tensor words(std::vector<std::int32_t>& of) {
@@ -83,22 +83,22 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
             Floats parameter = random_floats({size}, "p"), gradient = random_floats({size}, "g", 0.01), first({size}),
                    second({size});
             Values p = parameter.values(), m = first.values(), v = second.values();
-            const kernels::AdamWSettings settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
+            const kernels::AdamWSettings settings{1e-2f, 0.9f, 0.95f, 1e-8f, {{{1, 0.1f}, {0.5f, 0}}}};
             const std::int64_t decaying = size / 3 / 16 * 16;
-            std::vector<std::int32_t> decay = decays(size, decaying);
+            std::vector<std::int32_t> groups = two_groups(size, decaying);
             for (int step = 1; step <= 5; ++step) {
                 for (auto& value : gradient.data) value *= -0.7f;
                 Proceed decision(0.5, step);
-                backend.adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(decay),
+                backend.adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(groups),
                               decision.tensor(), settings);
                 const auto d = [](float value) { return static_cast<double>(value); };
                 Values undecayed = p, m2 = m, v2 = v;
                 reference::adamw(p, gradient.values(), m, v,
                                  {d(settings.learning_rate), d(settings.beta1), d(settings.beta2), d(settings.epsilon),
-                                  d(settings.weight_decay), 0.5, step});
+                                  d(0.1f), 0.5, step});
                 reference::adamw(undecayed, gradient.values(), m2, v2,
-                                 {d(settings.learning_rate), d(settings.beta1), d(settings.beta2), d(settings.epsilon),
-                                  0, 0.5, step});
+                                 {0.5 * d(settings.learning_rate), d(settings.beta1), d(settings.beta2),
+                                  d(settings.epsilon), 0, 0.5, step});
                 std::copy(undecayed.begin() + decaying, undecayed.end(), p.begin() + decaying);
             }
             check_close(parameter, p, 5, name + " parameter");
@@ -111,10 +111,10 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
 BOOST_AUTO_TEST_CASE(adamw_of_a_zero_gradient_only_decays) {
     for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
         Floats parameter({33}, 2.0f), gradient({33}), first({33}), second({33});
-        std::vector<std::int32_t> decay = decays(33, 33);
+        std::vector<std::int32_t> groups = two_groups(33, 33);
         Proceed decision(1, 1000000);
-        backend.adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(decay),
-                      decision.tensor(), {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f});
+        backend.adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(groups),
+                      decision.tensor(), {0.1f, 0.9f, 0.999f, 1e-8f, {{{1, 0.5f}}}});
         for (const float value : parameter.data) BOOST_TEST(std::abs(value - 1.9f) < 1e-6f, name);
     });
 }

@@ -13,6 +13,7 @@
 #include "layout/run_layout.hpp"
 #include "model/frozen.hpp"
 #include "optim/adamw.hpp"
+#include "optim/registry.hpp"
 
 using namespace lockstep;
 using namespace lockstep::layout;
@@ -307,6 +308,32 @@ BOOST_AUTO_TEST_CASE(buckets_are_cut_where_the_optimizer_can_be_divided) {
                     }
                 if (replicas == 5) BOOST_TEST(inside > 0);  // the rule is not kept by chance
             }
+}
+
+// With fewer matrices in a bucket than replicas, other replicas have those of the next bucket.
+BOOST_AUTO_TEST_CASE(whole_matrices_are_evened_out_over_the_buckets) {
+    config::RunDescription description = small();
+    description.model.layers = 24;
+    const std::vector<model::StageRange> chunks = {{0, 24, false, false}};
+    const model::ParameterLayout layout(model::describe_parameters(description.model, chunks), {0, 1});
+    GradientPlanOptions options;
+    options.bucket_bytes = 1;  // a bucket a block
+    options.replicas = 16;
+    options.optimizer = &optim::optimizer_named("muon");
+    const GradientPlan plan = plan_gradients(layout, chunks, options);
+    BOOST_TEST(plan.buckets.size() == 24u);
+    std::int64_t sum = 0, most = 0, least = layout.total();
+    for (std::int64_t replica = 0; replica < options.replicas; ++replica) {
+        std::int64_t count = 0;
+        for (const model::Piece& piece : plan.owned(replica)) count += piece.count;
+        sum += count;
+        most = std::max(most, count);
+        least = std::min(least, count);
+    }
+    BOOST_TEST(sum == layout.trained_total());
+    BOOST_TEST_MESSAGE("of " << sum << ": " << least << " to " << most);
+    BOOST_TEST(static_cast<double>(most) < 1.75 * static_cast<double>(sum) / 16);
+    BOOST_TEST(static_cast<double>(least) > 0.5 * static_cast<double>(sum) / 16);
 }
 
 // One collective takes parts of one size; the last replica has the few elements that are left over.

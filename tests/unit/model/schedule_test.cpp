@@ -85,6 +85,31 @@ BOOST_AUTO_TEST_CASE(decay_spares_vectors_when_asked) {
         }
 }
 
+BOOST_AUTO_TEST_CASE(the_first_group_that_matches_decides) {
+    test::Fixture fixture(test::small_model("ttt-linear"), {1, 4});
+    config::OptimizerSection settings;
+    settings.decay = config::Decay::matrices;
+    settings.weight_decay = 0.5;
+    settings.groups = {{"blocks/0/mlp/*", config::ParameterGroup::not_given, 0.25}, {"*", 0.01, 0.5, 0.5}};
+    const optim::NormPlan plan = everything(fixture);
+    optim::AdamW optimizer({*fixture.backend, fixture.parameters, settings, plan});
+    const auto first = [&](const char* name) { return fixture.parameters.value(name).fp32()[0]; };
+    const float up = first("blocks/0/mlp/up/weight"), other = first("blocks/1/mlp/up/weight"),
+                norm = first("final_norm/weight");
+    double loss = 1;
+    optimizer.update(0.1, Tensor(&loss, Type::fp64, {1}));  // zero gradients: only decay moves anything
+    BOOST_TEST(std::abs(first("blocks/0/mlp/up/weight") - up * 0.975f) < 1e-6f);
+    BOOST_TEST(std::abs(first("blocks/1/mlp/up/weight") - other * 0.975f) < 1e-6f);
+    BOOST_TEST(std::abs(first("final_norm/weight") - norm * 0.975f) < 1e-6f);
+    // A group without a decay of its own decays as the parameter would.
+    settings.groups = {{"*", 0.01, config::ParameterGroup::not_given, 0.5}};
+    BOOST_TEST(optim::group_of(settings, {"w", {3}}).decay == 0);
+    model::ParameterDescription matrix{"w", {3, 3}};
+    matrix.matrix = true;
+    BOOST_TEST(optim::group_of(settings, matrix).decay == 0.5f);
+    BOOST_TEST(optim::group_of(settings, matrix).rate_factor == 0.5f);
+}
+
 BOOST_AUTO_TEST_CASE(clipping_scales_the_gradient_to_the_limit) {
     test::Fixture clipped(test::small_model("attention"), {1, 9}), scaled(test::small_model("attention"), {1, 9});
     clipped.loss(true);

@@ -252,6 +252,55 @@ void adamw(float* parameter, T* working, const float* gradient, float* first_mom
 }
 
 template <class T>
+void momentum(float* parameter, T* working, const float* gradient, float* velocity, const MomentumFactors& factors,
+              std::int64_t count) {
+    const MomentumFactors f = factors;
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float g = gradient[i] * f.gradient_factor;
+        const float v = f.momentum * velocity[i] + g;
+        velocity[i] = v;
+        const float updated = parameter[i] * f.decay - f.step * (f.ahead_gradient * g + f.ahead_velocity * v);
+        parameter[i] = updated;
+        if constexpr (sizeof(T) != sizeof(float)) working[i] = from_float<T>(updated);
+    }
+}
+
+void momentum_direction(float* direction, const float* gradient, float* velocity, const MomentumFactors& factors,
+                        std::int64_t count) {
+    const MomentumFactors f = factors;
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float g = gradient[i] * f.gradient_factor;
+        const float v = f.momentum * velocity[i] + g;
+        velocity[i] = v;
+        direction[i] = f.ahead_gradient * g + f.ahead_velocity * v;
+    }
+}
+
+template <class T>
+void step(float* parameter, T* working, const float* direction, float step, float decay, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float updated = parameter[i] * decay - step * direction[i];
+        parameter[i] = updated;
+        if constexpr (sizeof(T) != sizeof(float)) working[i] = from_float<T>(updated);
+    }
+}
+
+template <class T>
+void scaled(T* y, const float* x, float factor, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(factor * x[i]);
+}
+
+template <class T>
+void blend(T* y, const T* x, float y_share, float x_share, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(y_share * to_float(y[i]) + x_share * to_float(x[i]));
+}
+
+template <class T>
 constexpr Elementwise<T> table() {
     return {widen<T>,
             round<T>,
@@ -275,12 +324,16 @@ constexpr Elementwise<T> table() {
             sum_of_exponentials,
             softmax_gradient<T>,
             cap<T>,
-            adamw<T>};
+            adamw<T>,
+            momentum<T>,
+            step<T>,
+            scaled<T>,
+            blend<T>};
 }
 
 }  // namespace
 
-constinit const Flat flat_functions = {scale, sum, sum_of_squares};
+constinit const Flat flat_functions = {scale, sum, sum_of_squares, momentum_direction};
 
 constinit const Elementwise<float> elementwise_fp32 = table<float>();
 constinit const Elementwise<bf16> elementwise_bf16 = table<bf16>();

@@ -13,6 +13,12 @@ struct AdamWFactors {
     float second_moment_factor;  // 1 / (1 - beta2^t)
     float decay;                 // 1 - learning rate · weight decay
 };
+struct MomentumFactors {
+    float momentum, gradient_factor;
+    float ahead_gradient, ahead_velocity;  // the step's shares of the gradient and of the new velocity
+    float step;                            // learning rate
+    float decay;                           // 1 - learning rate · weight decay
+};
 
 // fp32 arrays.
 struct Flat {
@@ -21,6 +27,8 @@ struct Flat {
     double (*sum)(const float* x, std::int64_t count);
     // totals [2]: the sum of squares, the number of zeros.
     void (*sum_of_squares)(double* totals, const float* x, std::int64_t count);
+    void (*momentum_direction)(float* direction, const float* gradient, float* velocity, const MomentumFactors& factors,
+                               std::int64_t count);  // step and decay do not count
 };
 
 template <class T>
@@ -57,6 +65,11 @@ struct Elementwise {
     // `working` receives the new parameter, rounded; null if T is float.
     void (*adamw)(float* parameter, T* working, const float* gradient, float* first_moment, float* second_moment,
                   const AdamWFactors& factors, std::int64_t count);
+    void (*momentum)(float* parameter, T* working, const float* gradient, float* velocity,
+                     const MomentumFactors& factors, std::int64_t count);
+    void (*step)(float* parameter, T* working, const float* direction, float step, float decay, std::int64_t count);
+    void (*scaled)(T* y, const float* x, float factor, std::int64_t count);  // y = factor · x
+    void (*blend)(T* y, const T* x, float y_share, float x_share, std::int64_t count);
 };
 
 }  // namespace lockstep::kernels::cpu
