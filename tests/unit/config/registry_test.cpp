@@ -87,8 +87,9 @@ BOOST_AUTO_TEST_CASE(wrong_values_of_registered_keys_are_refused) {
 
 BOOST_AUTO_TEST_CASE(unknown_names_are_refused_and_the_nearest_named) {
     check_contains(refusal({"model.mixer=avrage"}), "did you mean \"average\"? the allowed values are \"attention\"");
-    check_contains(refusal({"optimizer.kind=adam"}),
-                   "optimizer.kind = \"adam\": did you mean \"adamw\"? the allowed values are \"adamw\", \"muon\", \"plain\", \"sgd\"");
+    check_contains(
+        refusal({"optimizer.kind=adam"}),
+        "optimizer.kind = \"adam\": did you mean \"adamw\"? the allowed values are \"adamw\", \"muon\", \"plain\", \"sgd\"");
 }
 
 BOOST_AUTO_TEST_CASE(a_foreign_description_may_have_unknown_kinds) {
