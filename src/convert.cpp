@@ -24,7 +24,7 @@ namespace {
 struct Options {
     std::string in, out, type = "fp32";
     std::uint64_t shard_bytes = exchange::WayOut().shard_bytes;
-    bool type_given = false, shard_given = false;
+    bool type_given = false, shard_given = false, ema = false;
 };
 
 // Rank 0's share stands for all: they are of equal size.
@@ -61,6 +61,7 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     exchange::WayOut way;
     cluster::together(group, [&] { way.type = type_of(options.type); });
     way.shard_bytes = options.shard_bytes;
+    way.averages = options.ema;
     const exchange::Converted converted =
         exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
@@ -72,9 +73,11 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
 
 void convert_folder(const Options& options, cluster::HostGroup& group) {
     cluster::together(group, [&] {
-        if (options.type_given || options.shard_given)
+        if (options.type_given || options.shard_given || options.ema)
             throw usage_error("{} applies only when a checkpoint is converted; a checkpoint is always one fp32 file",
-                              options.type_given ? "--dtype" : "--shard-size");
+                              options.type_given    ? "--dtype"
+                              : options.shard_given ? "--shard-size"
+                                                    : "--ema");
     });
     const exchange::Converted converted =
         exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show());
@@ -127,6 +130,7 @@ void add_convert(CLI::App& program, Action& action) {
                 "Largest amount of tensor data in a file of the folder: bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
             ->transform(CLI::AsSizeValue(true))
             ->check(above_zero());
+    command->add_flag("--ema", options->ema, "Write the averages of optimizer.ema instead of the parameters");
     command->footer(
         "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"
         "          lockstep convert SmolLM2-135M smollm2.h5\n"

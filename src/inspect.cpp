@@ -51,7 +51,7 @@ int inspect_model(const Options& options) {
     const std::int64_t count = model::parameter_count(model), trained = model::trained_parameter_count(model);
     // Value, gradient and optimizer state, all fp32; of a frozen parameter only the value.
     const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
-    const std::int64_t state = optim::state_count(optimizer, parameters);
+    const std::int64_t state = optim::state_count(optimizer, parameters, description.optimizer.averages());
     const double bytes = static_cast<double>(count + trained + state) * sizeof(float);
     const TableFormat format = table_format(options.format);
 

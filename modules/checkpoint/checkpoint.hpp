@@ -57,11 +57,12 @@ struct Entry {
     kernels::Backend* device = nullptr;   // owner of `value`'s memory; null: host
 };
 Entry whole(std::string path, Tensor value, kernels::Backend* device);
+Entry skipped(std::string path, const Shape& shape);  // that a file may have, and that is not to be read
 
 std::string file_name(std::int64_t step);              // "step-00000100.h5"
 std::string unfinished_name(const std::string& path);  // of a checkpoint or folder until it is whole
 // Of the datasets with the model's parameters.
-inline const std::string parameters_prefix = "parameters/";
+inline const std::string parameters_prefix = "parameters/", averages_prefix = "optimizer/ema/";
 
 // What becomes of the values when a checkpoint begins: they are copied, or, where a rank holds them as fp32 in its own
 // memory, written from there.

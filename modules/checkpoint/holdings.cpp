@@ -86,6 +86,10 @@ Entry whole(std::string path, Tensor value, kernels::Backend* device) {
     return {std::move(path), std::move(shape), 0, 0, extent, 0, value, device};
 }
 
+Entry skipped(std::string path, const Shape& shape) {
+    return {std::move(path), shape, 0, 0, shape[0], 0, {}, nullptr};
+}
+
 SliceRange slice_range(const Entry& entry) {
     const Type type = entry.value.type();
     LOCKSTEP_ASSERT(entry.value.empty() || type == Type::fp32 || type == Type::bf16 || type == Type::fp16);

@@ -169,6 +169,7 @@ void check_optimizer(const OptimizerSection& optimizer) {
     for (const auto& [key, beta] :
          {std::pair{"optimizer.beta1", optimizer.beta1}, std::pair{"optimizer.beta2", optimizer.beta2}})
         if (!(beta >= 0 && beta < 1)) throw usage_error("{} = {}: it must be at least 0 and less than 1", key, beta);
+    if (optimizer.ema >= 1) throw usage_error("optimizer.ema = {}: it must be less than 1", optimizer.ema);
     check_positive({{"optimizer.epsilon", optimizer.epsilon}});
     check_not_negative({{"optimizer.weight_decay", optimizer.weight_decay},
                         {"optimizer.clip", optimizer.clip},

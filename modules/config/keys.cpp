@@ -238,6 +238,8 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
     keys.push_back({"optimizer.groups", ListOfGroups{&optimizer.groups},
                     "Parameters with a peak learning rate or a weight decay of their own, by patterns of their names, "
                     "as in `model.frozen`; the first that matches decides."});
+    keys.push_back({"optimizer.ema", &optimizer.ema,
+                    "Decay of an exponential moving average of the parameters, kept beside them. 0: none.", 0});
     keys.push_back({"optimizer.clip", &optimizer.clip,
                     "Largest norm of the whole gradient; a larger one is scaled down. 0: no clipping."});
     keys.push_back(

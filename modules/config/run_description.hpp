@@ -70,10 +70,13 @@ struct OptimizerSection {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
     Decay decay = Decay::all;
     std::vector<ParameterGroup> groups;  // the first that matches decides
+    double ema = 0;                      // decay of an average of the parameters; 0: none
     double clip = 1.0;                   // 0: no clipping
     double z_loss = 0;                   // factor of log² Z in what is minimized; 0: none
     std::int64_t skip_limit = 10;        // steps skipped in a row for a loss that is not finite, then the run stops
     OptionSections options{Family::optimizer};  // [optimizer.NAME]
+
+    bool averages() const { return ema > 0; }
 };
 
 struct ScheduleSection {

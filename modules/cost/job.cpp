@@ -106,7 +106,8 @@ Job job_of(const config::RunDescription& run) {
     job.models.push_back(std::move(model));
     job.program = program_named("lockstep");
     const auto parameters = model::describe_parameters(run.model, model::whole_model(run.model));
-    const auto state = static_cast<double>(optim::state_count(optim::optimizer_of(run.optimizer), parameters));
+    const auto state = static_cast<double>(
+        optim::state_count(optim::optimizer_of(run.optimizer), parameters, run.optimizer.averages()));
     if (job.models.front().trains()) job.program.owner_bytes = sizeof(float) * (1 + state / job.models.front().trained);
     job.steps = static_cast<double>(run.schedule.steps);
     return job;

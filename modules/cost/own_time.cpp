@@ -107,6 +107,8 @@ class OwnStep {
             if (!parameter.trained) continue;
             updated_ += static_cast<double>(element_count(parameter.shape));
             bytes_updated_ += optimizer_.bytes_moved(parameter);
+            if (description_.optimizer.averages())  // the average is read and written, the value read
+                bytes_updated_ += 3.0 * sizeof(float) * static_cast<double>(element_count(parameter.shape));
             kernels::CountingBackend counting(shape_.device);
             optimizer_.issue_products(counting, description_.optimizer, parameter, shape_.type);
             for (const kernels::Operation& operation : counting.operations())
@@ -311,8 +313,8 @@ StepTime own_step_time(const config::RunDescription& description, const config::
 
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes,
                               const config::Machine& machine) {
-    const auto bytes =
-        static_cast<double>(optim::checkpoint_bytes(optim::optimizer_of(description.optimizer), description.model));
+    const auto bytes = static_cast<double>(optim::checkpoint_bytes(
+        optim::optimizer_of(description.optimizer), description.model, description.optimizer.averages()));
     const double rate = machine.rates.checkpoint_gb_per_second * 1e9;
     if (rate <= 0) throw usage_error("{} has no rate of writing checkpoints", machine.name);
     return bytes / (rate * static_cast<double>(nodes));

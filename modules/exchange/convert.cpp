@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.hpp"
@@ -102,6 +103,7 @@ Plan make_plan(const std::string& path, const WayOut& options) {
     const double factor = optim::inner_rate_factor(model, run.schedule.warmup, plan.contents.state.step);
     // Of hybrids, which are refused below, it would be each one's.
     model::mixer_type(model.mixer(0)).settle_inner_rate(model, factor);
+    if (options.averages) check_has_averages(path, run);
     plan.written = write_model(model);
     plan.names = correspondences(*plan.written.architecture, model);
     check_tensors(path, plan.names);
@@ -129,7 +131,39 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
     sync_folder(fs::path(out).parent_path().string());
 }
 
+// Reads the parameters, or their averages and the parameters that are frozen, into the folder's files.
+void copy_tensors(const std::string& checkpoint, const Plan& plan, const WayOut& options, ShardWriter& writer,
+                  cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+    std::set<std::string> averaged;
+    const auto copy = [&](const std::string& prefix) {
+        checkpoint::read_through(
+            checkpoint, prefix, bytes_at_once,
+            [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+                const std::string name = tensor.path.substr(prefix.size());
+                if (prefix == parameters_prefix && averaged.count(name) > 0) return;
+                checkpoint::check_finite(checkpoint, tensor.path, values, count);
+                writer.write(name, first, count, values);
+            },
+            group, progress);
+    };
+    if (options.averages) {
+        cluster::together(group, [&] {
+            for (const checkpoint::TensorInfo& tensor : checkpoint::list_tensors(checkpoint))
+                if (tensor.path.starts_with(checkpoint::averages_prefix))
+                    averaged.insert(tensor.path.substr(checkpoint::averages_prefix.size()));
+        });
+        copy(checkpoint::averages_prefix);
+    }
+    if (averaged.size() < plan.names.size()) copy(parameters_prefix);
+}
+
 }  // namespace
+
+void check_has_averages(const std::string& checkpoint, const config::RunDescription& description) {
+    if (!description.optimizer.averages())
+        throw usage_error("{} has no averages of its parameters: its run had optimizer.ema = 0; leave out --ema",
+                          checkpoint);
+}
 
 Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
                                const checkpoint::StreamProgress& progress) {
@@ -168,13 +202,7 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
     });
     try {
         cluster::on_root(group, [&] { writer->make_files(); });
-        checkpoint::read_through(
-            checkpoint, parameters_prefix, bytes_at_once,
-            [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
-                checkpoint::check_finite(checkpoint, tensor.path, values, count);
-                writer->write(tensor.path.substr(parameters_prefix.size()), first, count, values);
-            },
-            group, progress);
+        copy_tensors(checkpoint, plan, options, *writer, group, progress);
         cluster::together(group, [&] { writer->finish(); });
         cluster::on_root(group, [&] { publish(unfinished, out, plan, options); });
     } catch (const Error&) {  // the same on every rank

@@ -7,6 +7,7 @@
 
 #include "checkpoint/stream.hpp"
 #include "cluster/host_group.hpp"
+#include "config/run_description.hpp"
 #include "device/tensor.hpp"
 
 namespace lockstep::exchange {
@@ -24,7 +25,10 @@ Converted folder_to_checkpoint(const std::string& folder, const std::string& out
 struct WayOut {
     Type type = Type::fp32;                     // or bf16, fp16
     std::uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file, at most, unless one tensor has more
+    bool averages = false;                      // those of optimizer.ema instead of the parameters
 };
+// Usage error where the run that wrote the checkpoint kept no averages.
+void check_has_averages(const std::string& checkpoint, const config::RunDescription& description);
 // `checkpoint`: a file. TTT's base_lr is written as it was at the checkpoint's step.
 Converted checkpoint_to_folder(const std::string& checkpoint, const std::string& out, const WayOut& options,
                                cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {});

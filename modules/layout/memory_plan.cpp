@@ -166,7 +166,8 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
         if (divides_optimizer(description, grid)) plan.communication *= 2;
     }
     // Values and the optimizer's state, fp32, divided among all ranks.
-    const auto share = static_cast<std::uint64_t>(optim::checkpoint_bytes(optimizer, model) / grid.ranks());
+    const auto share = static_cast<std::uint64_t>(
+        optim::checkpoint_bytes(optimizer, model, description.optimizer.averages()) / grid.ranks());
     if (device == DeviceKind::cuda)
         for (std::int64_t block = 0; block < model.period(); ++block)
             plan.kernels =

@@ -3,13 +3,30 @@
 namespace lockstep::optim {
 
 Optimizer::Optimizer(const OptimizerType& type, const OptimizerSetup& setup)
-    : type_(type), setup_(setup), state_(setup.backend.device(), setup.parameters, type), decision_(setup.backend) {}
+    : type_(type),
+      setup_(setup),
+      state_(setup.backend.device(), setup.parameters, type, setup.settings.averages()),
+      decision_(setup.backend) {}
 
 void Optimizer::update(double learning_rate, Tensor loss) {
     sum_gradients(backend(), parameters().all_gradients(), setup_.norm, decision_.totals());
     backend().decide_update(decision(), loss, decision_.totals(), settings().clip, setup_.scaling);
     apply(learning_rate);
     setup_.parameters.refresh_exact(backend());
+    if (!settings().averages()) return;
+    const double decay = settings().ema;
+    for (std::size_t piece = 0; piece < parameters().owned().size(); ++piece)
+        if (parameters().owned()[piece].count > 0)
+            backend().blend(state().of_piece(average_state, piece), parameters().owned_value(piece),
+                            static_cast<float>(decay), static_cast<float>(1 - decay));
+}
+
+void Optimizer::begin_averages(const std::function<bool(const model::ParameterDescription&)>& of) {
+    if (!settings().averages()) return;
+    for (const ParameterRange& range : ranges_of(parameters().layout(), parameters().owned()))
+        if (range.count > 0 && of(parameters().descriptions()[range.parameter]))
+            backend().copy(state().of_range(average_state, range),
+                           parameters().owned_value(range.piece).slice(range.begin, range.count));
 }
 
 Tensor Optimizer::owned_working(std::size_t piece) const {

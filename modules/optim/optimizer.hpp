@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "optim/optimizer_type.hpp"
@@ -19,9 +20,11 @@ class Optimizer {
     Optimizer& operator=(const Optimizer&) = delete;
     virtual ~Optimizer() = default;
 
+    // Sets the averages of such parameters, where there are averages, to their values now.
+    void begin_averages(const std::function<bool(const model::ParameterDescription&)>& of);
     // One update of the pieces this rank owns, decided on the device: none if `loss` (fp64 [1]) or the norm of all
     // gradients is not finite; gradients are scaled by clip / (norm + 1e-6), at most 1. Collective over the norm's
-    // communicators.
+    // communicators. Averages of parameters move towards them, whether they were updated or not.
     void update(double learning_rate, Tensor loss);
     Tensor decision() const { return decision_.values(); }  // of the last update, laid out as kernels::Decision
     Tensor loss_scale() const { return decision().slice(kernels::Decision::loss_scale, 1); }

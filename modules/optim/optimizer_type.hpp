@@ -80,9 +80,15 @@ class OptimizerType : public config::Kind {
     virtual std::unique_ptr<Optimizer> make(const OptimizerSetup& setup) const = 0;
 };
 
+// The state in which an optimizer of any type keeps the average of a parameter (optimizer.ema).
+inline constexpr const char* average_state = "ema";
+// With the average, where there is one.
+std::vector<StateDescription> states_of(const OptimizerType& type, bool averages,
+                                        const model::ParameterDescription& parameter);
 // Elements of all states of the trained parameters.
-std::int64_t state_count(const OptimizerType& type, const std::vector<model::ParameterDescription>& parameters);
+std::int64_t state_count(const OptimizerType& type, const std::vector<model::ParameterDescription>& parameters,
+                         bool averages = false);
 // Tensor bytes of a checkpoint: parameter values and state.
-std::int64_t checkpoint_bytes(const OptimizerType& type, const config::ModelDescription& model);
+std::int64_t checkpoint_bytes(const OptimizerType& type, const config::ModelDescription& model, bool averages = false);
 
 }  // namespace lockstep::optim

@@ -37,8 +37,8 @@ const StateDescription* find_state(const std::vector<StateDescription>& states, 
 
 }  // namespace
 
-StateMemory::StateMemory(Device device, const model::ParameterSet& parameters, const OptimizerType& type)
-    : parameters_(parameters), type_(type) {
+StateMemory::StateMemory(Device device, const model::ParameterSet& parameters, const OptimizerType& type, bool averages)
+    : parameters_(parameters), type_(type), averages_(averages) {
     plan(parameters, type);
     memory_ = Arena(device, static_cast<std::size_t>(total_) * sizeof(float) + Arena::device_alignment,
                     "the optimizer's state");
@@ -50,7 +50,7 @@ void StateMemory::plan(const model::ParameterSet& parameters, const OptimizerTyp
     const std::vector<ParameterRange> ranges = ranges_of(parameters.layout(), parameters.owned());
     std::vector<std::vector<StateDescription>> states;  // of each range's parameter
     for (const ParameterRange& range : ranges) {
-        states.push_back(type.states(descriptions[range.parameter]));
+        states.push_back(states_of(type, averages_, descriptions[range.parameter]));
         for (const StateDescription& state : states.back())
             if (std::find(states_.begin(), states_.end(), state.name) == states_.end()) states_.push_back(state.name);
     }
@@ -88,7 +88,7 @@ std::size_t StateMemory::number_of(const std::string& state) const {
 
 StateMemory::Kept StateMemory::kept(const std::string& state, std::size_t parameter) const {
     const model::ParameterDescription& description = parameters_.descriptions()[parameter];
-    const std::vector<StateDescription> states = type_.states(description);
+    const std::vector<StateDescription> states = states_of(type_, averages_, description);
     const StateDescription* found = find_state(states, state);
     LOCKSTEP_ASSERT(found != nullptr);
     return {found->shape, slice_of_state(type_, *found, description, parameters_.layout().slice(parameter))};

@@ -24,7 +24,8 @@ struct StatePart {
 class StateMemory {
   public:
     // Initialized to zero. Fault error if a state's shape and split contradict its parameter's granularity.
-    StateMemory(Device device, const model::ParameterSet& parameters, const OptimizerType& type);
+    // `averages`: with the average of each parameter.
+    StateMemory(Device device, const model::ParameterSet& parameters, const OptimizerType& type, bool averages = false);
 
     // A state with the parameters' shapes, over all elements of an owned piece, padding included.
     Tensor of_piece(const std::string& state, std::size_t piece) const;
@@ -55,6 +56,7 @@ class StateMemory {
 
     const model::ParameterSet& parameters_;
     const OptimizerType& type_;
+    bool averages_;
     std::vector<std::string> states_;
     std::vector<Place> places_;  // by state, piece and parameter, in memory order
     std::vector<Run> runs_;      // by state and piece

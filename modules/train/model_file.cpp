@@ -2,20 +2,27 @@
 
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "cluster/agree.hpp"
+#include "exchange/convert.hpp"
 #include "optim/schedule.hpp"
 #include "train/initial_model.hpp"
 
 namespace lockstep::train {
 namespace {
 
-std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend) {
+std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend,
+                                                 bool averages) {
     kernels::Backend* device = backend.device().kind == DeviceKind::cpu ? nullptr : &backend;
     std::vector<checkpoint::Entry> entries;
-    for (const auto& parameter : parameters.descriptions())
-        entries.push_back(checkpoint::whole(checkpoint::parameters_prefix + parameter.name,
+    for (const auto& parameter : parameters.descriptions()) {
+        const std::string path = checkpoint::parameters_prefix + parameter.name;
+        const bool averaged = averages && parameter.trained;
+        entries.push_back(checkpoint::whole(averaged ? checkpoint::averages_prefix + parameter.name : path,
                                             parameters.value(parameter.name), device));
+        if (averaged) entries.push_back(checkpoint::skipped(path, parameter.shape));
+    }
     return entries;
 }
 
@@ -25,7 +32,7 @@ double inner_rate_factor(const ModelFile& file) {
     return optim::inner_rate_factor(file.description.model, file.description.schedule.warmup, file.contents.state.step);
 }
 
-ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group) {
+ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group, bool averages) {
     ModelFile file;
     cluster::on_root(group, [&] {
         file.path = newest_checkpoint(name);
@@ -42,13 +49,17 @@ ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster
         file.description = config::parse_foreign_description(file.contents.run_description, checkpoint);
         const auto& model = file.description.model;
         config::check(model);
+        if (averages && folder)
+            throw usage_error("{} is a folder in the Hugging Face layout, which has no averages; leave out --ema",
+                              checkpoint);
+        if (averages) exchange::check_has_averages(checkpoint, file.description);
         if (file.description.batch.length < 1)
             throw damaged_error("{} is damaged: its run description has batch.length = {}", checkpoint,
                                 file.description.batch.length);
         file.parameters = std::make_unique<model::ParameterSet>(
             backend.device(), model::describe_parameters(model, model::whole_model(model)), false);
     });
-    load_tensors(checkpoint, folder, parameter_entries(*file.parameters, backend), group);
+    load_tensors(checkpoint, folder, parameter_entries(*file.parameters, backend, averages), group);
     return file;
 }
 

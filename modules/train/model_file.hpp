@@ -18,8 +18,10 @@ struct ModelFile {
 };
 
 // Collective. Computes in fp32, whatever the training precision. `name`: a checkpoint, or a run's folder or a folder of
-// checkpoints, of which the newest is taken, or a folder in the Hugging Face layout.
-ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group);
+// checkpoints, of which the newest is taken, or a folder in the Hugging Face layout. `averages`: the averages of
+// optimizer.ema instead of the parameters.
+ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group,
+                     bool averages = false);
 
 // The factor on TTT's inner learning rate at the checkpoint's step.
 double inner_rate_factor(const ModelFile& file);

@@ -167,10 +167,33 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
             "from here on, and some samples may be seen twice");
 }
 
+// Averages that the run does not keep are skipped, and those that the checkpoint lacks begin at the parameters: see
+// lacks_average().
+void match_averages(const Launch& launch, std::vector<checkpoint::Entry>& entries) {
+    const bool now = launch.description.optimizer.averages(), then = launch.resume.description.optimizer.averages();
+    if (now == then) return;
+    if (now)
+        std::erase_if(entries, [](const checkpoint::Entry& entry) {
+            return entry.path.starts_with(checkpoint::averages_prefix);
+        });
+    else
+        for (const auto& parameter : model::describe_parameters(launch.resume.description.model,
+                                                                model::whole_model(launch.resume.description.model)))
+            if (parameter.trained)
+                entries.push_back(checkpoint::skipped(checkpoint::averages_prefix + parameter.name, parameter.shape));
+}
+
+bool lacks_average(const Launch& launch, const model::ParameterDescription& parameter) {
+    return !launch.resume.description.optimizer.averages() ||
+           model::is_frozen(launch.resume.description.model, parameter.name);
+}
+
 // Optimizer state of parameters that are frozen now is skipped; newly trained parameters have none saved and start at
 // zero.
 std::vector<checkpoint::Entry> entries_to_load(const Launch& launch, const TrainingState& state) {
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
+    match_averages(launch, entries);
+    const bool averages = launch.description.optimizer.averages() && launch.resume.description.optimizer.averages();
     const auto& model = launch.description.model;
     const auto& saved = launch.resume.description.model;
     if (saved.frozen == model.frozen) return entries;
@@ -179,10 +202,10 @@ std::vector<checkpoint::Entry> entries_to_load(const Launch& launch, const Train
         const bool was_trained = !model::is_frozen(saved, parameter.name);
         if (was_trained == parameter.trained) continue;
         (was_trained ? dropped : begun) += element_count(parameter.shape);
-        for (const optim::StateDescription& description : state.optimizer->type().states(parameter)) {
+        for (const auto& description : optim::states_of(state.optimizer->type(), averages, parameter)) {
             const std::string path = "optimizer/" + description.name + "/" + parameter.name;
             if (was_trained)
-                entries.push_back({path, description.shape, 0, 0, description.shape[0], 0, {}, nullptr});
+                entries.push_back(checkpoint::skipped(path, description.shape));
             else
                 std::erase_if(entries, [&](const checkpoint::Entry& entry) { return entry.path == path; });
         }
@@ -278,6 +301,7 @@ void restore(const Launch& launch, TrainingState& state) {
     else
         checkpoint::load(launch.resume.path, entries, *launch.control);
     state.parameters->refresh_working(*launch.devices.backend);
+    state.optimizer->begin_averages([&](const auto& parameter) { return lacks_average(launch, parameter); });
     gather_parameters(state, launch.groups);
     optim::Progress progress{saved.optimizer_steps, 1, 0, 0};
     if (launch.description.precision.compute == config::Precision::fp16) {

@@ -56,6 +56,7 @@ void fill_training_state(const Launch& launch, TrainingState& state) {
         state.parameters->initialize(*launch.devices.backend, launch.description.run.seed);
     else
         load_initial_values(launch, state);
+    state.optimizer->begin_averages([](const auto&) { return true; });
     gather_parameters(state, launch.groups);
 }
 

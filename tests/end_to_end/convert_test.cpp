@@ -86,6 +86,27 @@ BOOST_AUTO_TEST_CASE(out_and_back_is_the_same_model) {
         }
 }
 
+// With a frozen parameter, of which there is no average.
+BOOST_AUTO_TEST_CASE(averages_are_written_in_place_of_the_parameters) {
+    const Workplace place;
+    write_description(place.path(), models.front());
+    check_exit(run("train run.toml --stop-at 3 --set optimizer.ema=0.5 --set 'model.frozen=[\"blocks/0/mlp/*\"]'",
+                   place.path()),
+               4);
+    check_exit(run("convert runs/small out --ema", place.path(), 2), 0);
+    check_exit(run("convert out back.h5", place.path()), 0);
+    const auto saved = tensors_of(checkpoint_file(place.path(), 3));
+    for (const auto& [name, values] : parameters_of(place.path() / "back.h5")) {
+        const std::string path = name.substr(std::string("parameters/").size());
+        const auto average = saved.find("optimizer/ema/" + path);
+        BOOST_TEST((values == (average == saved.end() ? saved.at("parameters/" + path) : average->second)), path);
+        BOOST_TEST((average == saved.end()) == path.starts_with("blocks/0/mlp/"), path);
+    }
+    const Result refused = run("convert out again --ema", place.path());
+    check_exit(refused, 2);
+    BOOST_TEST(contains(refused.error, "--ema applies only when a checkpoint is converted"), refused);
+}
+
 BOOST_AUTO_TEST_CASE(a_run_begins_with_a_folder_and_resumes) {
     const Workplace place;
     write_description(place.path(), models[3]);
