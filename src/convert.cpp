@@ -65,8 +65,8 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     const exchange::Converted converted =
         exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
-    fmt::print("{}: {} as {}; the optimizer's state is not part of it\n", options.out, converted.architecture,
-               options.type);
+    fmt::print("{}: {} as {}{}; the optimizer's state is not part of it\n", options.out, converted.architecture,
+               options.type, options.ema ? ", averaged parameters" : "");
     if (converted.tokenizer_kind.empty())
         log::warning("{} names no tokenizer, so {} has none", checkpoint, options.out);
 }

@@ -136,7 +136,8 @@ int run(const Options& options) {
                      {"validation_loss", "validation loss, nats", 5},
                      {"perplexity", "perplexity", 3},
                      {"bits_per_byte", "bits per byte", 4}});
-        table.add_row({file.path, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss),
+        table.add_row({options.ema ? file.path + " (averages)" : file.path, file.contents.state.step, result.tokens,
+                       result.loss, std::exp(result.loss),
                        result.bits_per_byte > 0 ? Cell(result.bits_per_byte) : Cell()});
         const Table positions = table_by_position(losses);
         cluster::on_root(*group, [&] { print_result(result_text(table, positions, format)); });

@@ -109,6 +109,9 @@ Job job_of(const config::RunDescription& run) {
     const auto state = static_cast<double>(
         optim::state_count(optim::optimizer_of(run.optimizer), parameters, run.optimizer.averages()));
     if (job.models.front().trains()) job.program.owner_bytes = sizeof(float) * (1 + state / job.models.front().trained);
+    const bool fp32 = run.precision.compute == config::Precision::fp32;
+    job.update_products = optim::products_of_update(run.optimizer, optim::optimizer_of(run.optimizer), parameters,
+                                                    fp32 ? Type::fp32 : Type::bf16, DeviceKind::cuda);
     job.steps = static_cast<double>(run.schedule.steps);
     return job;
 }

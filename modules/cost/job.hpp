@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/run_description.hpp"
+#include "kernels/operation_work.hpp"
 
 namespace lockstep::cost {
 
@@ -53,8 +54,9 @@ struct Job {
     config::RunDescription run;     // batch, precision, parallel, schedule; the first model
     std::vector<ModelLoad> models;  // at least one
     Program program;
-    double steps = 0;                 // 0: not known
-    std::int64_t ranks_per_node = 0;  // 0: as many as the machine has devices
+    std::vector<kernels::Operation> update_products;  // of our own program's optimizer, over the whole model
+    double steps = 0;                                 // 0: not known
+    std::int64_t ranks_per_node = 0;                  // 0: as many as the machine has devices
     bool own_program() const { return program.own; }
 };
 // The job of a run description alone, for our own program.

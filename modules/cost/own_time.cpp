@@ -4,7 +4,6 @@
 
 #include "cost/own_prices.hpp"
 #include "cost/pipeline_time.hpp"
-#include "kernels/counting_backend.hpp"
 #include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
 #include "model/count.hpp"
@@ -103,16 +102,16 @@ class OwnStep {
         embedding_parameters_ = trained_parameters(model_, {0, 0, true, false}, grid_.tensor);
         head_parameters_ = trained_parameters(model_, {0, 0, false, true}, grid_.tensor);
         trains_table_ = !model::is_frozen(model_, "embedding/weight");
-        for (const auto& parameter : model::describe_parameters(model_, model::whole_model(model_))) {
+        const auto parameters = model::describe_parameters(model_, model::whole_model(model_));
+        for (const kernels::Operation& operation :
+             optim::products_of_update(description_.optimizer, optimizer_, parameters, shape_.type, shape_.device))
+            products_updated_ += operation.times * prices_.seconds(operation, false);
+        for (const auto& parameter : parameters) {
             if (!parameter.trained) continue;
             updated_ += static_cast<double>(element_count(parameter.shape));
             bytes_updated_ += optimizer_.bytes_moved(parameter);
             if (description_.optimizer.averages())  // the average is read and written, the value read
                 bytes_updated_ += 3.0 * sizeof(float) * static_cast<double>(element_count(parameter.shape));
-            kernels::CountingBackend counting(shape_.device);
-            optimizer_.issue_products(counting, description_.optimizer, parameter, shape_.type);
-            for (const kernels::Operation& operation : counting.operations())
-                products_updated_ += operation.times * prices_.seconds(operation, false);
         }
     }
 

@@ -162,6 +162,14 @@ StepTime described_step_time(const config::Machine& machine, const Job& job, con
     time.optimizer =
         (held.trained * 2 * gradient_bytes * 1.5 + owned * (2 * owner_bytes + number)) / machine.bytes_per_second();
 
+    // Of matrices that ranks of a tensor group divide, each has the products whole.
+    double products = 0, all_trained = 0;
+    const DescribedPrices prices(machine, layout, job.run.precision.compute);
+    for (const kernels::Operation& operation : job.update_products)
+        products += operation.times * prices.seconds(operation, false);
+    for (const ModelLoad& load : job.models) all_trained += load.trained;
+    time.optimizer += products * owned * static_cast<double>(layout.tensor) / std::max(1.0, all_trained);
+
     const double pressure = 1 + machine.memory.pressure_slowdown * use.pressure;
     for (double* part : {&time.forward, &time.recomputation, &time.backward, &time.loss, &time.tensor, &time.pipeline,
                          &time.idle, &time.data, &time.context, &time.optimizer})

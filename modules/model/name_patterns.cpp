@@ -48,7 +48,7 @@ void check_pattern(const std::string& pattern, const std::string& key,
         nearest = parameter.name;
     }
     throw usage_error(
-        "{}: the pattern \"{}\" matches no parameter of the model; the nearest is {} (lockstep inspect lists them all)",
+        "{}: the pattern \"{}\" matches no parameter of the model; the nearest is {} (lockstep inspect --details lists them all)",
         key, pattern, nearest);
 }
 

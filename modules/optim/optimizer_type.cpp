@@ -1,5 +1,9 @@
 #include "optim/optimizer_type.hpp"
 
+#include <map>
+
+#include "kernels/counting_backend.hpp"
+
 namespace lockstep::optim {
 namespace {
 
@@ -22,6 +26,33 @@ std::vector<StateDescription> states_of(const OptimizerType& type, bool averages
     std::vector<StateDescription> states = type.states(parameter);
     if (averages) states.push_back({average_state, parameter.shape, parameter.split});
     return states;
+}
+
+std::vector<kernels::Operation> products_of_update(const config::OptimizerSection& settings, const OptimizerType& type,
+                                                   const std::vector<model::ParameterDescription>& parameters,
+                                                   Type of_products, DeviceKind device) {
+    struct Kind {
+        std::vector<kernels::Operation> operations;
+        double times = 0;
+    };
+    std::map<std::pair<Shape, Granularity::Unit>, Kind> kinds;
+    for (const model::ParameterDescription& parameter : parameters) {
+        if (!parameter.trained) continue;
+        Kind& kind = kinds[{parameter.shape, type.granularity(parameter).unit}];
+        if (kind.times == 0) {
+            kernels::CountingBackend counting(device);
+            type.issue_products(counting, settings, parameter, of_products);
+            kind.operations = counting.take();
+        }
+        kind.times += 1;
+    }
+    std::vector<kernels::Operation> all;
+    for (const auto& [shape, kind] : kinds)
+        for (kernels::Operation operation : kind.operations) {
+            operation.times *= kind.times;
+            all.push_back(operation);
+        }
+    return all;
 }
 
 std::int64_t state_count(const OptimizerType& type, const std::vector<model::ParameterDescription>& parameters,

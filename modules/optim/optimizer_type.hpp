@@ -11,6 +11,7 @@
 #include "config/registry.hpp"
 #include "config/run_description.hpp"
 #include "kernels/backend.hpp"
+#include "kernels/operation_work.hpp"
 #include "model/parameters.hpp"
 #include "optim/gradient_norm.hpp"
 
@@ -85,6 +86,11 @@ inline constexpr const char* average_state = "ema";
 // With the average, where there is one.
 std::vector<StateDescription> states_of(const OptimizerType& type, bool averages,
                                         const model::ParameterDescription& parameter);
+// The matrix products of one update of all these parameters. Those of a parameter must depend on its shape and
+// granularity alone.
+std::vector<kernels::Operation> products_of_update(const config::OptimizerSection& settings, const OptimizerType& type,
+                                                   const std::vector<model::ParameterDescription>& parameters,
+                                                   Type of_products, DeviceKind device);
 // Elements of all states of the trained parameters.
 std::int64_t state_count(const OptimizerType& type, const std::vector<model::ParameterDescription>& parameters,
                          bool averages = false);

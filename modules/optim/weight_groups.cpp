@@ -1,6 +1,8 @@
 #include "optim/weight_groups.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/error.hpp"
 #include "model/name_patterns.hpp"
@@ -29,13 +31,24 @@ std::size_t number_of(std::vector<WeightGroup>& groups, const WeightGroup& wante
 void check_groups(const config::OptimizerSection& settings, const config::ModelDescription& model) {
     if (settings.groups.empty()) return;
     const auto parameters = model::describe_parameters(model, model::whole_model(model));
+    std::set<std::string> decided;
     for (const config::ParameterGroup& group : settings.groups) {
         model::check_pattern(group.match, "optimizer.groups", parameters);
-        if (std::none_of(parameters.begin(), parameters.end(), [&](const model::ParameterDescription& parameter) {
-                return parameter.trained && model::matches(group.match, parameter.name);
-            }))
+        bool trained = false, decides = false;
+        for (const model::ParameterDescription& parameter : parameters) {
+            if (!parameter.trained || !model::matches(group.match, parameter.name)) continue;
+            trained = true;
+            decides = decided.insert(parameter.name).second || decides;
+        }
+        if (!trained)
             throw usage_error(
-                "optimizer.groups: the pattern \"{}\" matches frozen parameters only; remove the group, or take them from model.frozen",
+                "optimizer.groups: the pattern \"{}\" matches frozen parameters only; remove the group, or take them "
+                "from model.frozen",
+                group.match);
+        if (!decides)
+            throw usage_error(
+                "optimizer.groups: the pattern \"{}\" never decides, since patterns before it match all that it "
+                "matches; move the group up, or remove it",
                 group.match);
     }
 }

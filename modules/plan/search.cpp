@@ -143,6 +143,7 @@ class Search {
         for (const std::int64_t interleave : interleaves) {
             layout.interleave = interleave;
             layout.sequence = false;
+            layout.zero = *std::max_element(choices_.zero.begin(), choices_.zero.end());  // what allows most
             if (interleave < 1 || !possible(layout)) continue;
             for (const std::int64_t zero : choices_.zero) {
                 layout.zero = zero;

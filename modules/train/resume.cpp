@@ -107,8 +107,8 @@ void check_same_optimizer(const std::string& path, const std::string& before, co
     if (before != now)
         throw usage_error(
             "{} is a checkpoint of the optimizer {}, whose state {} cannot use; set optimizer.kind = \"{}\", "
-            "or start a new run under another run.name",
-            path, before, now, before);
+            "or begin a new run with its parameters: --init-from {}",
+            path, before, now, before, path);
 }
 
 void check_same_model(const Resume& resume, const config::RunDescription& description) {

@@ -71,7 +71,9 @@ BOOST_AUTO_TEST_CASE(its_checkpoint_says_whose_it_is) {
     const Result refused = run("train run.toml --resume auto --device cpu", place.path());
     check_exit(refused, 2);
     BOOST_TEST(contains(refused.error, "is a checkpoint of the optimizer momentum-sgd"), refused);
-    BOOST_TEST(contains(refused.error, "set optimizer.kind = \"momentum-sgd\", or start a new run"), refused);
+    BOOST_TEST(contains(refused.error,
+                        "set optimizer.kind = \"momentum-sgd\", or begin a new run with its parameters: --init-from "),
+               refused);
 }
 
 BOOST_AUTO_TEST_CASE(inspect_counts_its_state) {
