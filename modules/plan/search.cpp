@@ -124,6 +124,7 @@ class Search {
         const config::Grid grid{tensor, context, devices / tensor / context / pipeline, pipeline};
         cost::Layout layout{{grid}, 0};  // micro-batches of any size
         layout.bucket_bytes = job_.run.parallel.bucket_bytes;
+        layout.zero = most_divided();
         if (!possible(layout)) return;
         const std::int64_t global = job_.run.batch.global;
         const std::int64_t share = global / layout.data;
@@ -136,6 +137,9 @@ class Search {
             if (micro > 0 && (micro & (micro - 1)) != 0 && share % micro == 0) with_micro(devices, layout, micro);
     }
 
+    // The stage that allows most grids: some optimizers want replicas to divide them.
+    std::int64_t most_divided() const { return *std::max_element(choices_.zero.begin(), choices_.zero.end()); }
+
     void with_micro(std::int64_t devices, cost::Layout layout, std::int64_t micro) {
         layout.micro = micro;
         std::vector<std::int64_t> interleaves = choices_.interleave;
@@ -143,7 +147,7 @@ class Search {
         for (const std::int64_t interleave : interleaves) {
             layout.interleave = interleave;
             layout.sequence = false;
-            layout.zero = *std::max_element(choices_.zero.begin(), choices_.zero.end());  // what allows most
+            layout.zero = most_divided();
             if (interleave < 1 || !possible(layout)) continue;
             for (const std::int64_t zero : choices_.zero) {
                 layout.zero = zero;
