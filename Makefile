@@ -22,7 +22,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan test test-grids test-long fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
+.PHONY: help dependencies build debug asan quality test test-grids test-long fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
@@ -39,6 +39,7 @@ help:
 	@echo 'make asan         build build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, run the quick tests'
 	@echo 'make bench        build and run the benchmarks: kernels, analysis, training steps'
 	@echo 'make bench-peers  LLM_C=DIR TTT_LM_PYTORCH=DIR: compare training with peers that you have built (docs/benchmarks.md)'
+	@echo 'make quality      TEXT=FILE: train small models on tinyshakespeare with 5 seeds, print a table (docs/quality.md)'
 	@echo 'make format       format the sources with clang-format 14'
 	@echo 'make tidy         check the sources with clang-tidy 14'
 	@echo 'make install      build build/install without tests and fault injection, install to PREFIX=$(PREFIX)'
@@ -114,6 +115,12 @@ bench-peers:
 	cmake --build build/bench --parallel $(JOBS) --target bench_peers
 	build/bench/bin/bench_peers $(addprefix --llm-c ,$(LLM_C)) $(addprefix --ttt-lm-pytorch ,$(TTT_LM_PYTORCH)) \
 	    --python $(PYTHON)
+
+# PyTorch beside it: QUALITY_PYTHON=python3
+quality: dependencies
+	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
+	JOBS=$(JOBS) PYTHON=$(QUALITY_PYTHON) bench/quality '$(TEXT)' $(BUILD)
 
 format:
 	git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i
