@@ -145,9 +145,9 @@ else()
     set(why_architectures "one, to compile the kernels where there is no GPU")
 endif()
 # The tests that run PTX take it from the product's objects, compressed as nvcc 12.8 and newer do it: that of the H100
-# always, whatever the machine code is for.
+# always, whatever the machine code is for. Not so in a build for a machine with a GPU, whose kernels run as they are.
 set(LOCKSTEP_TESTS_PTX OFF)
-if(LOCKSTEP_TESTS AND ZSTD_FOUND AND NOT CUDAToolkit_VERSION VERSION_LESS 12.8)
+if(LOCKSTEP_TESTS AND NOT LOCKSTEP_GPU_TESTS AND ZSTD_FOUND AND NOT CUDAToolkit_VERSION VERSION_LESS 12.8)
     set(LOCKSTEP_TESTS_PTX ON)
     list(TRANSFORM architectures REPLACE "-real$" "")
     if(NOT architectures MATCHES "90a")

@@ -56,14 +56,24 @@ inline void compare_odd_documents(bool mlp, std::size_t heads, std::size_t width
         {b + 1, 2 * b, {{3, b + 3, 2 * b + 1, all - b}, {b + 1, 2 * b + 2, 3 * b, all - 5 * b}, {all, all + 1}}}, type);
 }
 
+// How far two kernels for one thing may be apart. On a GPU they do not give the same bits: the compiler fuses other
+// multiplications and additions of each. A sum of 16-bit values may be rounded the other way.
+inline double same_but_for_rounding(Type type) {
+    return type == Type::fp32 ? 2e-6 : 2e-3;
+}
+
 // Documents as long as their sequences give what sequences without documents give.
 inline void compare_whole_documents(const TttCase& c, Type type) {
     BOOST_TEST_CONTEXT(c.text(type) << ", one document") {
         TttProblem p = ttt_problem(c, type);
         const Values dy = random_rounded(type, p.q.size(), "dy");
-        const auto joined = bytes_of(scan_ttt(p, type, dy, false, {}));
+        TttScan joined = scan_ttt(p, type, dy, false, {});
         reference::set_documents(p, 0, c.length, std::vector<std::vector<std::size_t>>(c.batch));
-        BOOST_TEST((bytes_of(scan_ttt(p, type, dy, false, {})) == joined));
+        TttScan scan = scan_ttt(p, type, dy, false, {});
+        check_relative(scan.y, joined.y, same_but_for_rounding(type), "y");
+        const auto gradients = reference::arrays_of(scan.gradients), wanted = reference::arrays_of(joined.gradients);
+        for (std::size_t i = 0; i < wanted.size(); ++i)
+            check_relative(*gradients[i], *wanted[i], same_but_for_rounding(type), fmt::format("gradient {}", i));
     }
 }
 
@@ -89,11 +99,12 @@ inline void compare_packed(const TttCase& c, const std::vector<std::size_t>& len
             alone.length = count;
             for (const auto member : tokens) alone.*member = reference::tokens_of(p, p.*member, first, count);
             const TttScan scan = scan_ttt(alone, type, reference::tokens_of(p, dy, first, count), false, {});
-            BOOST_TEST((reference::tokens_of(p, together.y, first, count) == scan.y), "y of " << count << " tokens");
+            check_relative(reference::tokens_of(p, together.y, first, count), scan.y, same_but_for_rounding(type),
+                           fmt::format("y of {} tokens", count));
             for (const auto member : tokens)
-                BOOST_TEST(
-                    (reference::tokens_of(p, together.gradients.*member, first, count) == scan.gradients.*member),
-                    "gradients of " << count << " tokens");
+                check_relative(reference::tokens_of(p, together.gradients.*member, first, count),
+                               scan.gradients.*member, same_but_for_rounding(type),
+                               fmt::format("gradients of {} tokens", count));
             for (const auto member : summed)
                 for (std::size_t i = 0; i < (sums.*member).size(); ++i)
                     (sums.*member)[i] += (scan.gradients.*member)[i];

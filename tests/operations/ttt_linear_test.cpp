@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(documents_are_scanned_on_their_own) {
     });
 }
 
-BOOST_AUTO_TEST_CASE(documents_of_whole_sequences_change_no_bit) {
+BOOST_AUTO_TEST_CASE(documents_of_whole_sequences_change_nothing) {
     for_each_type([](Type type) {
         for (const std::size_t width : {64, 12}) compare_whole_documents({false, 2, 150, 2, width, 16}, type);
         compare_whole_documents({false, 1, 61, 1, 7, 20}, type);
