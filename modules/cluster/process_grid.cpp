@@ -37,11 +37,12 @@ std::vector<int> ranks_along(int rank, const config::Grid& grid, std::initialize
 }
 
 // All ranks create the groups in the same order, axis by axis, so that groups of one axis wait only for one another.
-ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid) {
+ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid, const MessagesUsed& used) {
     ProcessGroups groups;
     groups.place = grid_place(rank, grid);
     groups.tensor = source.make(ranks_along(rank, grid, {Axis::tensor}), Use::collectives, "tensor");
-    groups.replicas = source.make(ranks_along(rank, grid, {Axis::data, Axis::context}), Use::collectives, "replicas");
+    groups.replicas = source.make(ranks_along(rank, grid, {Axis::data, Axis::context}),
+                                  used.replicas ? Use::transfers : Use::collectives, "replicas");
     groups.model = source.make(ranks_along(rank, grid, {Axis::tensor, Axis::pipeline}), Use::collectives, "model");
     groups.context = source.make(ranks_along(rank, grid, {Axis::context}), Use::transfers, "context");
     const std::vector<int> column = ranks_along(rank, grid, {Axis::pipeline});
@@ -68,11 +69,15 @@ void use_once(const ProcessGroups& groups, const MessagesUsed& used, Tensor sent
         pass(*groups.context, rank - 1, rank);
         pass(*groups.context, rank, rank - 1);
     }
-    for (int distance = 1; used.exchange && distance < context; ++distance) {
-        const int to = (groups.context->rank() + distance) % context;
-        const int from = (groups.context->rank() + context - distance) % context;
-        groups.context->begin_exchange({{received, from, false}, {sent, to, true}}, 0)->wait();
-    }
+    const auto exchange = [&](Communicator& group) {
+        for (int distance = 1; distance < group.size(); ++distance) {
+            const int to = (group.rank() + distance) % group.size();
+            const int from = (group.rank() + group.size() - distance) % group.size();
+            group.begin_exchange({{received, from, false}, {sent, to, true}}, 0)->wait();
+        }
+    };
+    if (used.exchange) exchange(*groups.context);
+    if (used.replicas) exchange(*groups.replicas);
     for (int rank = 1; rank < stages; ++rank) {
         pass(*groups.activations, rank - 1, rank);
         pass(*groups.gradients, rank, rank - 1);

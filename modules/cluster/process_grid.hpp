@@ -34,14 +34,15 @@ struct ProcessGroups {
     std::unique_ptr<Communicator> activations, gradients;
     std::unique_ptr<Communicator> ends;  // first and last stage; null on the others
 };
-// Collective over all ranks.
-ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid);
-
 // What a run sends beside collectives and messages between neighbours.
 struct MessagesUsed {
     bool ring = false;      // pipelines pass messages from the last stage to the first, too
     bool exchange = false;  // context ranks exchange messages with each other
+    bool replicas = false;  // so do replicas
 };
+// Collective over all ranks.
+ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid, const MessagesUsed& used);
+
 // Collective over all ranks: one short collective, or a message to each neighbour, in every group, and what `used`
 // says, since transports allocate buffers at first use. `sent` and `received`: tensors of one element on the groups'
 // device, overwritten.

@@ -229,7 +229,8 @@ void check_machine(const RunDescription& description) {
     check_at_least(1, {{"precision.loss_scale.growth_interval", scale.growth_interval},
                        {"precision.loss_scale.hysteresis", scale.hysteresis}});
     const ParallelSection& parallel = description.parallel;
-    check_at_least(0, {{"parallel.data", parallel.data}, {"parallel.zero", parallel.zero}});
+    check_at_least(
+        0, {{"parallel.data", parallel.data}, {"parallel.zero", parallel.zero}, {"parallel.lanes", parallel.lanes}});
     check_at_least(1, {{"parallel.tensor", parallel.tensor},
                        {"parallel.pipeline", parallel.pipeline},
                        {"parallel.context", parallel.context},

@@ -283,6 +283,10 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
                     "Sequence parallelism: tensor ranks also divide the rows between layers, norms included."});
     keys.push_back({"parallel.bucket_bytes", &parallel.bucket_bytes,
                     "Size of a gradient bucket, which is reduced as soon as the backward pass completes it."});
+    keys.push_back({"parallel.lanes", &parallel.lanes,
+                    "Parts of every batch whose gradients are added up in one order, whatever the number of replicas, "
+                    "which must divide it: they all give the same bits. 0: off.",
+                    unbounded, most_ranks});
     keys.push_back({"parallel.recompute", choice_of(parallel.recompute),
                     "What the backward pass recomputes instead of keeping. `cheap`: norms and activations; "
                     "`selective`: also the MLP's first products; `full`: all but a block's input."});

@@ -103,6 +103,7 @@ struct ParallelSection : Grid {  // data 0: "auto"
     std::int64_t interleave = 1, zero = 0;
     bool sequence = false;  // the ranks that share a layer divide the rows between layers too
     std::int64_t bucket_bytes = std::int64_t{32} << 20;
+    std::int64_t lanes = 0;  // 0: none
     Recompute recompute = Recompute::none;
 };
 

@@ -4,6 +4,7 @@
 
 #include "cost/own_prices.hpp"
 #include "cost/pipeline_time.hpp"
+#include "layout/lane_tree.hpp"
 #include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
 #include "model/count.hpp"
@@ -224,11 +225,13 @@ class OwnStep {
         const auto block = [&](std::int64_t number) -> const PassTime& {
             return blocks_[static_cast<std::size_t>(number)];
         };
-        return prices_.turns() * (cost::context_fill(model_, grid_.context, micro_batches_,
-                                                     [&](std::int64_t number) { return block(number).forward; }) +
-                                  cost::context_fill(model_, grid_.context, micro_batches_, [&](std::int64_t number) {
-                                      return block(number).backward + block(number).recomputation;
-                                  }));
+        const bool in_turn = description_.parallel.lanes > 0;
+        return prices_.turns() *
+               (cost::context_fill(model_, grid_.context, micro_batches_, in_turn,
+                                   [&](std::int64_t number) { return block(number).forward; }) +
+                cost::context_fill(model_, grid_.context, micro_batches_, in_turn, [&](std::int64_t number) {
+                    return block(number).backward + block(number).recomputation;
+                }));
     }
 
     // Communication of replicas. On CPUs nothing overlaps with computing; on GPUs a bucket's reduction overlaps with
@@ -240,10 +243,19 @@ class OwnStep {
         if (grid_.pipeline > 1 && model_.tied_head && trains_table_)
             time.data +=
                 prices_.reduce_bucket(table_ * sizeof(float), 2, grid_.ranks() - grid_.ranks() / grid_.pipeline);
+        const std::int64_t lanes = description_.parallel.lanes;
+        if (lanes > 0) time.backward += prices_.turns() * lane_seconds(lanes / grid_.data, bytes);
         if (replicas == 1) return;
         const bool zero = description_.parallel.zero == 1;
         double reduction =
             zero ? prices_.scatter(bytes, replicas, stride) : prices_.reduce_bucket(bytes, replicas, stride);
+        if (lanes > 0) {
+            const layout::LaneTree tree(lanes, grid_.data);
+            std::size_t nodes = 1;
+            for (std::int64_t data = 0; data < grid_.data; ++data) nodes = std::max(nodes, tree.largest(data).size());
+            reduction = prices_.scatter(static_cast<double>(nodes) * bytes, replicas, stride) +
+                        (zero ? 0 : prices_.gather(bytes, replicas, stride));
+        }
         if (on_gpu_) {
             const double block = *std::max_element(block_parameters_.begin(), block_parameters_.end());
             const double last = ((trains_table_ ? table_ : 0) + block) / std::max(1.0, parameters);
@@ -252,6 +264,13 @@ class OwnStep {
         }
         time.data += reduction;
         if (zero) time.data += prices_.gather(parameters * prices_.element(), replicas, stride);
+    }
+
+    // Of a rank's lanes, all but one are copied and cleared, and added to others.
+    double lane_seconds(std::int64_t lanes, double bytes) const {
+        constexpr double copying = 2, clearing = 1, adding = 3;
+        return static_cast<double>(lanes - 1) *
+               prices_.moved((copying + clearing + adding) * bytes, machine_.rates.fill_gb_per_second);
     }
 
     void optimizer(StepTime& time, double parameters) const {

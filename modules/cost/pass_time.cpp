@@ -50,11 +50,11 @@ PassTime pass_time(const model::Count& count, const Prices& prices) {
     return time;
 }
 
-double context_fill(const config::ModelDescription& model, std::int64_t ranks, std::int64_t micro_batches,
+double context_fill(const config::ModelDescription& model, std::int64_t ranks, std::int64_t micro_batches, bool in_turn,
                     const std::function<double(std::int64_t number)>& seconds) {
     if (ranks == 1) return 0;
     double fill = 0, slowest = 0;
-    bool meet = false;
+    bool meet = in_turn;
     for (std::int64_t number = 0; number < model.layers; ++number) {
         if (model::mixer_type(model.mixer(number)).sequence_division() == model::SequenceDivision::chain) {
             slowest = std::max(slowest, seconds(number));

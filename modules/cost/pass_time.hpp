@@ -36,8 +36,9 @@ PassTime pass_time(const model::Count& count, const Prices& prices);
 
 // How long the ranks along a sequence wait for each other in one step, where a state goes from rank to rank: each
 // begins one block behind the one before, and the slowest block decides. Once a step; if all ranks meet in other
-// blocks, once for each run of such blocks between them, in every micro-batch. seconds(number): of a block.
-double context_fill(const config::ModelDescription& model, std::int64_t ranks, std::int64_t micro_batches,
+// blocks, once for each run of such blocks between them, in every micro-batch; in_turn: in every micro-batch too, since
+// none is begun ahead. seconds(number): of a block.
+double context_fill(const config::ModelDescription& model, std::int64_t ranks, std::int64_t micro_batches, bool in_turn,
                     const std::function<double(std::int64_t number)>& seconds);
 
 }  // namespace lockstep::cost

@@ -91,10 +91,11 @@ Stages stage_times(const config::Machine& machine, const Job& job, const Layout&
         for (StageTime& stage : stages) stage.send += send;
         stages.front().pass.add(pass_time(count.embedding, prices));
         stages.back().pass.add(pass_time(count.head, prices));
-        all.context += context_fill(load.shape, layout.context, micro_batches(job, layout), [&](std::int64_t number) {
-            const PassTime& kind = kinds[count.block_of[static_cast<std::size_t>(number)]];
-            return kind.computing() + kind.tensor() + kind.context();
-        });
+        all.context +=
+            context_fill(load.shape, layout.context, micro_batches(job, layout), false, [&](std::int64_t number) {
+                const PassTime& kind = kinds[count.block_of[static_cast<std::size_t>(number)]];
+                return kind.computing() + kind.tensor() + kind.context();
+            });
     }
     return all;
 }

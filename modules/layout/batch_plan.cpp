@@ -34,28 +34,31 @@ std::int64_t steps_for(const config::BatchSection& batch, double samples) {
     return steps + std::max<std::int64_t>(0, std::llround(left / static_cast<double>(batch.global)));
 }
 
-std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
+std::int64_t micro_batch_size(const config::BatchSection& batch, const BatchParts& parts, std::int64_t multiple,
                               std::int64_t tokens_at_once, std::int64_t wanted) {
+    const std::int64_t count = parts.count;
+    const std::string all =
+        parts.lanes ? fmt::format("{} lanes (parallel.lanes)", count) : fmt::format("{} replicas of the model", count);
+    const char* each = parts.lanes ? "lane" : "replica of the model";
     // A micro-batch divides every share; so does it their greatest common divisor.
     std::int64_t common = 0;
     for (const std::int64_t size : batch_sizes(batch)) {
         const std::string steps = size == batch.global ? fmt::format("batch.global = {}", size)
                                                        : fmt::format("batch.ramp has steps of {}", size);
-        if (size % replicas != 0) {
-            const std::int64_t below = size / replicas * replicas;
-            throw usage_error(
-                "{} sequences, which do not divide evenly among {} replicas of the model; {} would", steps, replicas,
-                below == 0 ? fmt::format("{}", replicas) : fmt::format("{} or {}", below, below + replicas));
+        if (size % count != 0) {
+            const std::int64_t below = size / count * count;
+            throw usage_error("{} sequences, which do not divide evenly among {}; {} would", steps, all,
+                              below == 0 ? fmt::format("{}", count) : fmt::format("{} or {}", below, below + count));
         }
-        const std::int64_t share = size / replicas;
+        const std::int64_t share = size / count;
         if (share % multiple != 0)
             throw usage_error(
-                "{} sequences, {} for each replica of the model, but parallel.interleave wants a multiple of "
+                "{} sequences, {} for each {}, but parallel.interleave wants a multiple of "
                 "parallel.pipeline = {} micro-batches; take another batch size, or parallel.interleave = 1",
-                steps, share, multiple);
+                steps, share, each, multiple);
         if (batch.micro > 0 && share % batch.micro != 0)
-            throw usage_error("{} sequences, {} for each replica of the model, which batch.micro = {} does not divide",
-                              steps, share, batch.micro);
+            throw usage_error("{} sequences, {} for each {}, which batch.micro = {} does not divide", steps, share,
+                              each, batch.micro);
         common = std::gcd(common, share);
     }
     const std::int64_t most = common / multiple;  // sequences a micro-batch

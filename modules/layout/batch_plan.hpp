@@ -18,10 +18,16 @@ std::vector<std::int64_t> batch_sizes(const config::BatchSection& batch);
 // How many steps take so many samples (the last may take more), from the first step on.
 std::int64_t steps_for(const config::BatchSection& batch, double samples);
 
+// What divides a step's sequences: replicas of the model, or lanes, which replicas share.
+struct BatchParts {
+    std::int64_t count = 1;
+    bool lanes = false;
+};
+
 // Sequences a forward pass: batch.micro, or one chosen for `tokens_at_once`. Usage error where sizes do not divide
-// among `replicas`, or where micro-batches are not a multiple of `multiple` (interleaved pipelines).
+// among `parts`, or where a part's micro-batches are not a multiple of `multiple` (interleaved pipelines).
 // A chosen one leaves `wanted` micro-batches a step if there are enough sequences.
-std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
+std::int64_t micro_batch_size(const config::BatchSection& batch, const BatchParts& parts, std::int64_t multiple,
                               std::int64_t tokens_at_once, std::int64_t wanted = 1);
 
 // Global batches of a validation in a run of `steps` steps; 0: all. validation.batches = "auto" takes as many as cost a

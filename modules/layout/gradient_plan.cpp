@@ -119,9 +119,9 @@ class Planner {
         const std::int64_t last = i + 1 < layout_.size() ? std::min(end, layout_.offset(i + 1)) : end;
         optim::Granularity granularity;
         if (options_.optimizer != nullptr) granularity = options_.optimizer->granularity(layout_.descriptions()[i]);
-        std::int64_t unit = alignment;
+        std::int64_t unit = std::max(alignment, options_.block);
         if (granularity.unit == Unit::matrix) unit = last - first;
-        if (granularity.unit == Unit::block) unit = std::lcm(granularity.block, alignment);
+        if (granularity.unit == Unit::block) unit = std::lcm(granularity.block, unit);
         const std::int64_t low = position - (position - first) % unit, high = std::min(low + unit, last);
         return high - position < position - low ? high : low;
     }

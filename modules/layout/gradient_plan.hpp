@@ -43,6 +43,8 @@ struct GradientPlanOptions {
     bool divided_rows = false;                        // of the tensor group: norms see some rows only
     bool shared_layers = false;                       // by a tensor group of several ranks
     const optim::OptimizerType* optimizer = nullptr;  // what the replicas divide; null: anything, anywhere
+    // Cuts inside a parameter lie at multiples of so many elements; 0: anywhere.
+    std::int64_t block = 0;
 };
 
 // chunks: the pieces of the model that this rank has.

@@ -12,6 +12,7 @@
 #include "cluster/communicator.hpp"
 #include "kernels/counting_backend.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
+#include "layout/lane_buffers.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
 #include "model/mixers/registry.hpp"
@@ -123,12 +124,19 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     plan.chunks = share_of_model(description, grid, place.pipeline);
 
     const model::ParameterLayout layout(model::describe_parameters(model, plan.chunks), part);
+    const std::int64_t lanes = description.parallel.lanes;
+    GradientPlan gradients;
     std::vector<model::Piece> owned;
-    if (divides_optimizer(description, grid))
-        owned = plan_gradients(description, grid, place, layout, plan.chunks).owned(place.replica(grid));
+    if (divides_optimizer(description, grid) || lanes > 0)
+        gradients = plan_gradients(description, grid, place, layout, plan.chunks);
+    if (divides_optimizer(description, grid)) owned = gradients.owned(place.replica(grid));
     model::ParameterSet parameters(backend.device(), layout, true, type, owned);
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
+    if (lanes > 0)
+        plan.gradients += LaneBuffers(backend.device(), gradients, LaneTree(lanes, grid.data), grid,
+                                      place.replica(grid), layout.trained_total())
+                              .bytes();
     const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
     plan.optimizer_state = optim::optimizer_bytes(optimizer, {backend, parameters, description.optimizer});
 
@@ -162,7 +170,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     const bool ends =
         grid.pipeline > 1 && model.tied_head && (plan.chunks.front().embedding || plan.chunks.back().head);
     if (device == DeviceKind::cpu && (grid.replicas() > 1 || ends)) {
-        plan.communication = std::min(plan.gradients, cluster::most_reduced_at_once);
+        plan.communication = std::min(parameters.gradient_bytes(), cluster::most_reduced_at_once);
         if (divides_optimizer(description, grid)) plan.communication *= 2;
     }
     // Values and the optimizer's state, fp32, divided among all ranks.
@@ -235,6 +243,7 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
         if (model::divides_sequences(description.model)) ways.push_back("a larger parallel.context");
     } else {
         if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
+        if (description.parallel.lanes > 0) ways.push_back("parallel.lanes = 0, or as many lanes as replicas");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");
     }

@@ -29,12 +29,19 @@ Type compute_type(config::Precision precision) {
     return Type::fp32;
 }
 
+BatchParts parts_of_batch(const config::RunDescription& description, const config::Grid& grid) {
+    const std::int64_t lanes = description.parallel.lanes;
+    return lanes > 0 ? BatchParts{lanes, true} : BatchParts{grid.data, false};
+}
+
 BatchShare share_of_batch(const config::RunDescription& description, const config::Grid& grid, DeviceKind device) {
     const config::BatchSection& batch = description.batch;
     const std::int64_t tokens = device == DeviceKind::cuda ? tokens_on_gpu : tokens_on_cpu;
     BatchShare share;
-    share.micro = micro_batch_size(batch, grid.data, description.parallel.interleave > 1 ? grid.pipeline : 1,
-                                   tokens * grid.context, grid.pipeline > 1 ? rounds * grid.pipeline : 1);
+    // With lanes, the same for any number of replicas.
+    share.micro = micro_batch_size(batch, parts_of_batch(description, grid),
+                                   description.parallel.interleave > 1 ? grid.pipeline : 1, tokens * grid.context,
+                                   grid.pipeline > 1 ? rounds * grid.pipeline : 1);
     share.micro_batches = batch.global / grid.data / share.micro;
     share.fewest_micro_batches = batch_sizes(batch).front() / grid.data / share.micro;
     return share;
@@ -51,8 +58,9 @@ std::vector<model::StageRange> share_of_model(const config::RunDescription& desc
     return share;
 }
 
-std::int64_t begun_ahead(const config::ModelDescription& model, bool last_along_sequence) {
-    return last_along_sequence || model::exchanges_along_sequences(model) ? 0 : 1;
+std::int64_t begun_ahead(const config::RunDescription& description, bool last_along_sequence) {
+    const bool in_turn = description.parallel.lanes > 0 || model::exchanges_along_sequences(description.model);
+    return last_along_sequence || in_turn ? 0 : 1;
 }
 
 std::vector<int> slots_of_stage(const config::RunDescription& description, const config::Grid& grid,
@@ -60,10 +68,18 @@ std::vector<int> slots_of_stage(const config::RunDescription& description, const
     // A pipeline that is full keeps no more under way however many follow.
     const std::int64_t chunks = description.parallel.interleave, most = 4 * grid.pipeline;
     const auto steps = pipeline_schedule({grid.pipeline, chunks, std::min(micro_batches, most)}, place.pipeline,
-                                         begun_ahead(description.model, place.context + 1 == grid.context));
+                                         begun_ahead(description, place.context + 1 == grid.context));
     std::vector<int> slots;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) slots.push_back(slots_of(steps, chunk));
     return slots;
+}
+
+cluster::MessagesUsed messages_used(const config::RunDescription& description) {
+    cluster::MessagesUsed used;
+    used.ring = description.parallel.interleave > 1;
+    used.exchange = model::exchanges_along_sequences(description.model);
+    used.replicas = description.parallel.lanes > 0;
+    return used;
 }
 
 bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid) {
@@ -111,6 +127,7 @@ GradientPlan plan_gradients(const config::RunDescription& description, const con
     options.shared_layers = grid.tensor > 1;
     options.divided_rows = description.parallel.sequence;
     options.optimizer = &optim::optimizer_of(description.optimizer);
+    if (description.parallel.lanes > 0) options.block = optim::GradientNorm::block;
     return plan_gradients(layout, chunks, options);
 }
 

@@ -8,6 +8,7 @@
 #include "cluster/process_grid.hpp"
 #include "config/run_description.hpp"
 #include "device/memory.hpp"
+#include "layout/batch_plan.hpp"
 #include "layout/gradient_plan.hpp"
 #include "model/parameter_description.hpp"
 
@@ -22,6 +23,7 @@ struct BatchShare {
     std::int64_t micro_batches = 1;         // of a step with batch.global
     std::int64_t fewest_micro_batches = 1;  // of a step with the first batch of a ramp
 };
+BatchParts parts_of_batch(const config::RunDescription& description, const config::Grid& grid);
 BatchShare share_of_batch(const config::RunDescription& description, const config::Grid& grid, DeviceKind device);
 
 // The pieces of the model on a stage of the pipeline, in their order.
@@ -30,12 +32,15 @@ std::vector<model::StageRange> share_of_model(const config::RunDescription& desc
 
 // Micro-batches that a rank along a divided sequence begins earlier than its pipeline needs: one, so that the ranks of
 // a chain need not wait for each other between micro-batches. None on the last rank, nor where layers exchange messages
-// among all ranks: these do the same passes in the same order.
-std::int64_t begun_ahead(const config::ModelDescription& model, bool last_along_sequence);
+// among all ranks: these do the same passes in the same order; nor with lanes: the head's gradients, which its forward
+// pass computes, would be added to those of the lane before.
+std::int64_t begun_ahead(const config::RunDescription& description, bool last_along_sequence);
 
 // Of each of them: how many sets of activations it keeps, one for each micro-batch that is under way at one time.
 std::vector<int> slots_of_stage(const config::RunDescription& description, const config::Grid& grid,
                                 const cluster::GridPlace& place, std::int64_t micro_batches);
+
+cluster::MessagesUsed messages_used(const config::RunDescription& description);
 
 // Whether replicas divide the optimizer (ZeRO stage 1).
 bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid);

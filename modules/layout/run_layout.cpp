@@ -9,6 +9,7 @@
 #include "base/plural.hpp"
 #include "layout/batch_plan.hpp"
 #include "layout/even_cut.hpp"
+#include "layout/rank_share.hpp"
 #include "model/count.hpp"
 #include "model/mixers/registry.hpp"
 #include "optim/registry.hpp"
@@ -94,8 +95,10 @@ std::string why_impossible(const config::RunDescription& description, const conf
             description.optimizer.kind, grid.replicas());
     if (interleave > 1 && grid.pipeline == 1)
         return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", interleave);
+    if (const std::int64_t lanes = description.parallel.lanes; lanes % grid.data != 0)
+        return fmt::format("{} replicas of the model do not divide parallel.lanes = {} evenly", grid.data, lanes);
     try {
-        micro_batch_size(description.batch, grid.data, interleave > 1 ? grid.pipeline : 1, 1);
+        micro_batch_size(description.batch, parts_of_batch(description, grid), interleave > 1 ? grid.pipeline : 1, 1);
     } catch (const Error& error) {
         return error.what();
     }

@@ -1,5 +1,7 @@
 #include "optim/gradient_norm.hpp"
 
+#include <utility>
+
 #include "optim/parameter_ranges.hpp"
 
 namespace lockstep::optim {
@@ -21,18 +23,57 @@ std::vector<model::Piece> counted_pieces(const model::ParameterSet& parameters, 
     return counted;
 }
 
-std::int64_t counted_padding(const model::ParameterLayout& layout, const NormPlan& plan) {
+GradientNorm::GradientNorm(kernels::Backend& backend, const model::ParameterSet& parameters, NormPlan plan)
+    : backend_(backend), parameters_(parameters), plan_(std::move(plan)) {
+    if (!plan_.in_blocks) return;
+    const model::ParameterLayout& layout = parameters.layout();
+    std::int64_t blocks = 0;
+    for (std::size_t i = 0; i < layout.size() && layout.descriptions()[i].trained; ++i) {
+        first_block_.push_back(blocks);
+        blocks += (layout.count(i) + block - 1) / block;
+    }
+    const std::int64_t ranks = plan_.communicator != nullptr ? plan_.communicator->size() : 1;
+    memory_ = planned(backend.device(), "gradient norm", [&](Arena& arena) {
+        blocks_ = arena.allocate(Type::fp64, {blocks, 2});
+        ranks_ = arena.allocate(Type::fp64, {ranks, 2});
+    });
+}
+
+std::int64_t GradientNorm::padding() const {
+    if (plan_.in_blocks) return 0;
     std::int64_t padding = 0;
-    for (const ParameterRange& range : ranges_of(layout, plan.counted)) padding += range.padding;
+    for (const ParameterRange& range : ranges_of(parameters_.layout(), plan_.counted)) padding += range.padding;
     return padding;
 }
 
-void sum_gradients(kernels::Backend& backend, Tensor gradients, const NormPlan& plan, Tensor totals) {
-    backend.fill(totals, 0);
-    for (const model::Piece& piece : plan.counted)
-        backend.sum_of_squares(totals, gradients.slice(piece.first, piece.count), kernels::Accumulate::yes);
-    if (plan.communicator) plan.communicator->all_reduce(totals, cluster::Reduce::sum);
-    if (plan.replicas) plan.replicas->all_reduce(totals, cluster::Reduce::maximum);
+void GradientNorm::sum(Tensor totals) const {
+    if (plan_.in_blocks) return sum_blocks(totals);
+    backend_.fill(totals, 0);
+    for (const model::Piece& piece : plan_.counted)
+        backend_.sum_of_squares(totals, parameters_.all_gradients().slice(piece.first, piece.count),
+                                kernels::Accumulate::yes);
+    if (plan_.communicator) plan_.communicator->all_reduce(totals, cluster::Reduce::sum);
+    if (plan_.replicas) plan_.replicas->all_reduce(totals, cluster::Reduce::maximum);
+}
+
+// What other ranks have is zero here, so that a reduction, whatever its order, only gathers.
+void GradientNorm::sum_blocks(Tensor totals) const {
+    backend_.fill(blocks_, 0);
+    for (const ParameterRange& range : ranges_of(parameters_.layout(), plan_.counted)) {
+        if (range.count == 0) continue;
+        LOCKSTEP_ASSERT(range.first % block == 0);
+        const std::int64_t first = first_block_[range.parameter] + range.first / block;
+        backend_.block_sums_of_squares(
+            blocks_.slice(first, (range.count + block - 1) / block),
+            parameters_.all_gradients().slice(plan_.counted[range.piece].first + range.begin, range.count), block);
+    }
+    if (plan_.owners) plan_.owners->all_reduce(blocks_, cluster::Reduce::sum);
+    if (plan_.communicator == nullptr || plan_.communicator->size() == 1) return backend_.sum_rows(totals, blocks_);
+    backend_.fill(ranks_, 0);
+    const Tensor own = ranks_.slice(plan_.communicator->rank(), 1);
+    backend_.sum_rows(own, blocks_);
+    plan_.communicator->all_reduce(ranks_, cluster::Reduce::sum);
+    backend_.sum_rows(totals, ranks_);
 }
 
 }  // namespace lockstep::optim

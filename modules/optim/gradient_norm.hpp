@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cluster/communicator.hpp"
+#include "device/memory.hpp"
 #include "kernels/backend.hpp"
 #include "model/parameters.hpp"
 
@@ -17,6 +18,12 @@ struct NormPlan {
     // Ranks with the same sums, each over its own communicator; null: none. They agree on one result, since
     // communicators may add in different orders.
     cluster::Communicator* replicas = nullptr;
+
+    // Sums of blocks of each parameter, added up in an order that does not depend on how replicas divide the gradients;
+    // pieces then begin and end with blocks or parameters, and padding is not counted. `communicator` has the ranks of
+    // one replica, `owners` those that divide this rank's gradients (null: it has them all).
+    bool in_blocks = false;
+    cluster::Communicator* owners = nullptr;
 };
 
 // The pieces that a rank counts: the owned ones that no other rank counts. Undivided parameters belong to the first
@@ -24,11 +31,29 @@ struct NormPlan {
 std::vector<model::Piece> counted_pieces(const model::ParameterSet& parameters, const model::Part& part,
                                          bool skip_table);
 
-// Counted elements of padding; they appear as zero gradients.
-std::int64_t counted_padding(const model::ParameterLayout& layout, const NormPlan& plan);
+class GradientNorm {
+  public:
+    static constexpr std::int64_t block = 65536;  // elements of a parameter
 
-// The sum of squares of all gradients and the number of zeros, in totals (fp64 [2]), as from sum_of_squares. Collective
-// over the plan's communicators.
-void sum_gradients(kernels::Backend& backend, Tensor gradients, const NormPlan& plan, Tensor totals);
+    // The parameters outlive it.
+    GradientNorm(kernels::Backend& backend, const model::ParameterSet& parameters, NormPlan plan);
+
+    // The sum of squares of all gradients and the number of zeros, in totals (fp64 [2]), as from sum_of_squares.
+    // Collective over the plan's communicators.
+    void sum(Tensor totals) const;
+    // Counted elements of padding; they appear as zero gradients.
+    std::int64_t padding() const;
+
+  private:
+    void sum_blocks(Tensor totals) const;
+
+    kernels::Backend& backend_;
+    const model::ParameterSet& parameters_;
+    NormPlan plan_;
+    std::vector<std::int64_t> first_block_;  // of each parameter
+    Arena memory_;
+    Tensor blocks_;  // fp64 [blocks of all parameters, 2]
+    Tensor ranks_;   // fp64 [ranks of the communicator, 2]
+};
 
 }  // namespace lockstep::optim

@@ -6,10 +6,11 @@ Optimizer::Optimizer(const OptimizerType& type, const OptimizerSetup& setup)
     : type_(type),
       setup_(setup),
       state_(setup.backend.device(), setup.parameters, type, setup.settings.averages()),
-      decision_(setup.backend) {}
+      decision_(setup.backend),
+      norm_(setup.backend, setup.parameters, setup.norm) {}
 
 void Optimizer::update(double learning_rate, Tensor loss) {
-    sum_gradients(backend(), parameters().all_gradients(), setup_.norm, decision_.totals());
+    norm_.sum(decision_.totals());
     backend().decide_update(decision(), loss, decision_.totals(), settings().clip, setup_.scaling);
     apply(learning_rate);
     setup_.parameters.refresh_exact(backend());

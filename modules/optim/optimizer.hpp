@@ -30,7 +30,7 @@ class Optimizer {
     Tensor loss_scale() const { return decision().slice(kernels::Decision::loss_scale, 1); }
     void set_progress(const Progress& progress) { decision_.set_progress(setup_.backend, progress); }
     // Counted elements of padding; they appear as zero gradients.
-    std::int64_t padding() const { return counted_padding(setup_.parameters.layout(), setup_.norm); }
+    std::int64_t padding() const { return norm_.padding(); }
 
     const OptimizerType& type() const { return type_; }
     const StateMemory& state() const { return state_; }
@@ -59,6 +59,7 @@ class Optimizer {
     OptimizerSetup setup_;
     StateMemory state_;
     UpdateDecision decision_;
+    GradientNorm norm_;
 };
 
 // Device bytes that such an optimizer takes; the backend may be imaginary.

@@ -20,7 +20,7 @@ class UpdateDecision {
     explicit UpdateDecision(kernels::Backend& backend);
     void set_progress(kernels::Backend& backend, const Progress& progress);
     Tensor values() const { return values_; }  // fp64, laid out as kernels::Decision
-    Tensor totals() const { return totals_; }  // fp64 [2]: its input (sum_gradients)
+    Tensor totals() const { return totals_; }  // fp64 [2]: its input (GradientNorm)
     std::size_t bytes() const { return memory_.capacity(); }
 
   private:

@@ -1,30 +1,57 @@
 #include "train/gradient_exchange.hpp"
 
+#include "train/lane_exchange.hpp"
+
 namespace lockstep::train {
+namespace {
 
-void GradientExchange::begin(std::size_t number) {
-    const layout::Bucket& bucket = state_.gradient_plan.buckets[number];
-    const Tensor gradients = state_.parameters->all_gradients();
-    for (const std::size_t index : bucket.partial) tensor_group_.sum(state_.parameters->part(gradients, index));
-    if (groups_.replicas->size() == 1) return;
-    const Tensor range = gradients.slice(bucket.range.first, bucket.range.count);
-    if (state_.divided)
-        groups_.replicas->begin_reduce_scatter(range, bucket.cuts);
-    else
-        groups_.replicas->begin_all_reduce(range, cluster::Reduce::sum);
-}
+class ReducingExchange final : public GradientExchange {
+  public:
+    ReducingExchange(const Launch& launch, const TrainingState& state, const model::TensorGroup& tensor_group)
+        : state_(state), devices_(launch.devices), groups_(launch.groups), tensor_group_(tensor_group) {}
 
-void GradientExchange::finish(Tensor loss) {
-    // Both ends of the pipeline have gradients of a tied table; the sum keeps their copies equal.
-    if (const auto tied = state_.gradient_plan.tied) {
-        const layout::Bucket& bucket = state_.gradient_plan.buckets[*tied];
-        groups_.ends->all_reduce(state_.parameters->all_gradients().slice(bucket.range.first, bucket.range.count),
-                                 cluster::Reduce::sum);
-        begin(*tied);
+    void complete(std::size_t bucket, std::int64_t) override {
+        if (bucket != state_.gradient_plan.tied) begin(bucket);
     }
-    devices_.communicator->begin_all_reduce(loss, cluster::Reduce::sum);
-    devices_.communicator->finish_collectives();
-    groups_.replicas->finish_collectives();
+
+    void finish(Tensor losses) override {
+        // Both ends of the pipeline have gradients of a tied table; the sum keeps their copies equal.
+        if (const auto tied = state_.gradient_plan.tied) {
+            const layout::Bucket& bucket = state_.gradient_plan.buckets[*tied];
+            groups_.ends->all_reduce(state_.parameters->all_gradients().slice(bucket.range.first, bucket.range.count),
+                                     cluster::Reduce::sum);
+            begin(*tied);
+        }
+        devices_.communicator->begin_all_reduce(losses, cluster::Reduce::sum);
+        devices_.communicator->finish_collectives();
+        groups_.replicas->finish_collectives();
+    }
+
+  private:
+    void begin(std::size_t number) {
+        const layout::Bucket& bucket = state_.gradient_plan.buckets[number];
+        const Tensor gradients = state_.parameters->all_gradients();
+        for (const std::size_t index : bucket.partial) tensor_group_.sum(state_.parameters->part(gradients, index));
+        if (groups_.replicas->size() == 1) return;
+        const Tensor range = gradients.slice(bucket.range.first, bucket.range.count);
+        if (state_.divided)
+            groups_.replicas->begin_reduce_scatter(range, bucket.cuts);
+        else
+            groups_.replicas->begin_all_reduce(range, cluster::Reduce::sum);
+    }
+
+    const TrainingState& state_;
+    const layout::Devices& devices_;
+    const cluster::ProcessGroups& groups_;
+    const model::TensorGroup& tensor_group_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientExchange> make_gradient_exchange(const Launch& launch, const TrainingState& state,
+                                                         const model::TensorGroup& tensor_group) {
+    if (launch.description.parallel.lanes > 0) return std::make_unique<LaneExchange>(launch, state, tensor_group);
+    return std::make_unique<ReducingExchange>(launch, state, tensor_group);
 }
 
 void gather_parameters(const TrainingState& state, const cluster::ProcessGroups& groups) {

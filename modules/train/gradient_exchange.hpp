@@ -1,12 +1,13 @@
-// Reduction of gradients: partial gradients are summed over the tensor group, each bucket over the replicas during the
-// backward pass, and a tied table over both ends of the pipeline. With ZeRO stage 1, buckets are reduce-scattered, and
-// updated parameters all-gathered afterwards.
+// Gradients added up over the ranks: partial gradients over the tensor group, buckets over the replicas during the
+// backward pass, and a tied table over both ends of the pipeline. With ZeRO stage 1 a replica gets the sums of its part
+// of each bucket only, and updated parameters are all-gathered afterwards.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 
 #include "cluster/process_grid.hpp"
-#include "layout/devices.hpp"
 #include "model/tensor_group.hpp"
 #include "train/training_state.hpp"
 
@@ -14,23 +15,21 @@ namespace lockstep::train {
 
 class GradientExchange {
   public:
-    // The arguments outlive this object.
-    GradientExchange(const TrainingState& state, const layout::Devices& devices, const cluster::ProcessGroups& groups,
-                     const model::TensorGroup& tensor_group)
-        : state_(state), devices_(devices), groups_(groups), tensor_group_(tensor_group) {}
+    GradientExchange() = default;
+    GradientExchange(const GradientExchange&) = delete;
+    GradientExchange& operator=(const GradientExchange&) = delete;
+    virtual ~GradientExchange() = default;
 
-    // This rank's backward pass has completed the bucket: starts its reduction.
-    void begin(std::size_t bucket);
-    // After the last backward pass: the tied table, then waits for all buckets. Also sums `loss` (fp64 [1]) over all
-    // ranks.
-    void finish(Tensor loss);
-
-  private:
-    const TrainingState& state_;
-    const layout::Devices& devices_;
-    const cluster::ProcessGroups& groups_;
-    const model::TensorGroup& tensor_group_;
+    // This rank's backward passes of a lane, or without lanes of the step (lane 0), have completed the bucket.
+    virtual void complete(std::size_t bucket, std::int64_t lane) = 0;
+    // After the last backward pass: the sums are there. Also adds up `losses` (fp64) over all ranks.
+    virtual void finish(Tensor losses) = 0;
+    virtual std::size_t bytes() const { return 0; }  // of device memory
 };
+
+// By all-reduces or reduce-scatters; with parallel.lanes by lanes. The arguments outlive it.
+std::unique_ptr<GradientExchange> make_gradient_exchange(const Launch& launch, const TrainingState& state,
+                                                         const model::TensorGroup& tensor_group);
 
 // With ZeRO, all-gathers the replicas' parts of the parameters; else a no-op.
 void gather_parameters(const TrainingState& state, const cluster::ProcessGroups& groups);

@@ -43,7 +43,8 @@ void lay_out(Launch& launch) {
     const config::Grid grid = layout::choose_grid(description, launch.session.size());
     const DeviceKind device = launch.devices.backend->device().kind;
     launch.grid = grid;
-    launch.groups = cluster::make_groups(*launch.devices.communicators, launch.session.rank(), grid);
+    launch.groups = cluster::make_groups(*launch.devices.communicators, launch.session.rank(), grid,
+                                         layout::messages_used(launch.description));
     const layout::BatchShare batch = layout::share_of_batch(description, grid, device);
     if (batch.fewest_micro_batches < grid.pipeline && launch.root())
         log::warning(

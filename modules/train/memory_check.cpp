@@ -11,7 +11,8 @@
 #include "base/plural.hpp"
 #include "cluster/agree.hpp"
 #include "device/available_memory.hpp"
-#include "model/mixers/registry.hpp"
+#include "layout/rank_share.hpp"
+#include "train/gradient_exchange.hpp"
 #include "train/launch.hpp"
 #include "train/pipeline.hpp"
 #include "train/training_state.hpp"
@@ -71,17 +72,16 @@ void check_memory_beside_messages(const Launch& launch) {
         Arena arena(backend.device(), 2 * Arena::device_alignment, "the first messages");
         const Tensor sent = arena.allocate(Type::fp32, {1}), received = arena.allocate(Type::fp32, {1});
         launch.devices.communicator->all_reduce(sent, cluster::Reduce::sum);
-        const cluster::MessagesUsed used{launch.description.parallel.interleave > 1,
-                                         model::exchanges_along_sequences(launch.description.model)};
-        cluster::use_once(launch.groups, used, sent, received);
+        cluster::use_once(launch.groups, layout::messages_used(launch.description), sent, received);
         backend.synchronize();
     }
     check_free_memory(launch);
 }
 
-void check_memory_plan(const Launch& launch, const TrainingState& state, const Pipeline& pipeline) {
+void check_memory_plan(const Launch& launch, const TrainingState& state, const GradientExchange& exchange,
+                       const Pipeline& pipeline) {
     LOCKSTEP_ASSERT(launch.plan.parameters == state.parameters->value_bytes());
-    LOCKSTEP_ASSERT(launch.plan.gradients == state.parameters->gradient_bytes());
+    LOCKSTEP_ASSERT(launch.plan.gradients == state.parameters->gradient_bytes() + exchange.bytes());
     LOCKSTEP_ASSERT(launch.plan.optimizer_state == state.optimizer->bytes());
     LOCKSTEP_ASSERT(launch.plan.activations == pipeline.activation_bytes());
     LOCKSTEP_ASSERT(launch.plan.workspace == pipeline.workspace_bytes());

@@ -5,6 +5,7 @@ namespace lockstep::train {
 
 struct Launch;
 struct TrainingState;
+class GradientExchange;
 class Pipeline;
 
 // Collective, before allocating. Usage error if the ranks of a device (on a CPU, of a node) plan more than it has free.
@@ -14,7 +15,8 @@ void check_free_memory(const Launch& launch);
 void check_memory_beside_messages(const Launch& launch);
 
 // Allocation must equal the plan: both come from the same code.
-void check_memory_plan(const Launch& launch, const TrainingState& state, const Pipeline& pipeline);
+void check_memory_plan(const Launch& launch, const TrainingState& state, const GradientExchange& exchange,
+                       const Pipeline& pipeline);
 
 // Collective. One line per pipeline stage; its ranks differ little.
 void log_memory_plan(const Launch& launch);

@@ -24,7 +24,12 @@ struct Pipeline::Step {
     float gradient_scale;
     Tensor loss_sum;
     const Load& load;
-    const Reduce& reduce;
+    const Events& events;
+    std::int64_t lane_length = 1;  // micro-batches
+
+    bool begins_lane(std::int64_t micro_batch) const { return micro_batch % lane_length == 0; }
+    bool ends_lane(std::int64_t micro_batch) const { return begins_lane(micro_batch + 1); }
+    std::int64_t lane(std::int64_t micro_batch) const { return micro_batch / lane_length; }
 };
 
 Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
@@ -46,9 +51,8 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         host_ids_.resize(static_cast<std::size_t>(options.micro * options.length));
         host_targets_.resize(host_ids_.size());
     }
-    ahead_ = layout::begun_ahead(model, chain.last());
-    const auto steps =
-        layout::pipeline_schedule({options.stages, chunks, options.most_micro_batches}, groups.place.pipeline, ahead_);
+    const auto steps = layout::pipeline_schedule({options.stages, chunks, options.most_micro_batches},
+                                                 groups.place.pipeline, options.begun_ahead);
     for (std::int64_t number = 0; number < chunks; ++number) {
         const auto at = static_cast<std::size_t>(number);
         Chunk chunk;
@@ -67,6 +71,7 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         chunk.first = groups.place.pipeline == 0 && number == 0;
         chunk.last = groups.place.pipeline + 1 == options.stages && number + 1 == chunks;
         chunk.reads_tokens = stage.range.embedding || stage.range.head;
+        if (chunk.reads_tokens) chunk.tied = plan.tied;
         has_head_ = has_head_ || stage.range.head;
         // The backward pass needs the embedding's tokens again, and all blocks' documents; targets are used once.
         const bool kept = stage.range.embedding || options.separates_documents;
@@ -155,9 +160,14 @@ void Pipeline::forward(const Step& step, const layout::PipelineStep& pass) {
         receive(*groups_.activations, chunk.stage->hidden_input(pass.slot), (here + stages - 1) % stages,
                 tag(here == 0 ? pass.chunk - 1 : pass.chunk, pass.micro_batch), step.exact);
     forward_work(step, chunk, pass.slot);
+    complete_loss(step, chunk, pass.micro_batch);
     if (!chunk.last)
         chunk.sent_activation[slot] = groups_.activations->begin_send(
             chunk.stage->hidden_output(pass.slot), (here + 1) % stages, tag(pass.chunk, pass.micro_batch));
+}
+
+void Pipeline::complete_loss(const Step& step, const Chunk& chunk, std::int64_t micro_batch) {
+    if (step.training && chunk.last && step.ends_lane(micro_batch)) step.events.loss_complete(step.lane(micro_batch));
 }
 
 void Pipeline::segment_work(Chunk& chunk, const layout::Segment& segment, int slot) {
@@ -168,7 +178,7 @@ void Pipeline::segment_work(Chunk& chunk, const layout::Segment& segment, int sl
 void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const int stages = static_cast<int>(options_.stages), here = static_cast<int>(groups_.place.pipeline);
-    const bool whole = --chunk.backward_left == 0;
+    const bool whole = step.ends_lane(pass.micro_batch);
     if (!chunk.stage->has_backward()) return;
     if (!chunk.last)
         receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
@@ -176,8 +186,9 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     timer_.phase(step.exact, regions_.pass.backward, "backward", [&] {
         for (const layout::Segment& segment : chunk.segments) {
             segment_work(chunk, segment, pass.slot);
-            if (whole && segment.bucket) step.reduce(*segment.bucket);
+            if (whole && segment.bucket) step.events.gradients_complete(*segment.bucket, step.lane(pass.micro_batch));
         }
+        if (whole && chunk.tied) step.events.gradients_complete(*chunk.tied, step.lane(pass.micro_batch));
     });
     if (chunk.stage->has_backward_below())
         chunk.sent_gradient[static_cast<std::size_t>(pass.slot)] = groups_.gradients->begin_send(
@@ -190,7 +201,7 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
     const NamedRange range("forward, loss, backward");
     Chunk& chunk = chunks_.front();
     fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
-    const bool first = pass.micro_batch == 0, last = --chunk.backward_left == 0;
+    const bool first = step.begins_lane(pass.micro_batch), last = step.ends_lane(pass.micro_batch);
     // The inner rate is part of the recording; during its warm-up it changes every step.
     const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
     const std::size_t at_once = last ? 1 : chunk.segments.size();
@@ -208,29 +219,29 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
             recording->run();
         else
             work();
-        if (last && chunk.segments[i].bucket) step.reduce(*chunk.segments[i].bucket);
+        if (chunk.segments[i].first) complete_loss(step, chunk, pass.micro_batch);
+        if (last && chunk.segments[i].bucket)
+            step.events.gradients_complete(*chunk.segments[i].bucket, step.lane(pass.micro_batch));
     }
     ++runs_[first ? 1 : 0];
 }
 
-void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
-                   const Reduce& reduce) {
-    const Step step{true, exact, static_cast<float>(gradient_scale), loss_sum, load, reduce};
-    if (gradient_scale != gradient_scale_) forget_recordings();
-    gradient_scale_ = gradient_scale;
-    for (Chunk& chunk : chunks_) {
-        chunk.backward_left = micro_batches;
-        chunk.stage->set_timed(exact);
-    }
-    if (micro_batches != scheduled_) {
+void Pipeline::run(const Work& work, Tensor loss_sum, const Load& load, const Events& events) {
+    const Step step{true, work.exact, static_cast<float>(work.gradient_scale), loss_sum,
+                    load, events,     work.micro_batches / work.lanes};
+    if (work.gradient_scale != gradient_scale_) forget_recordings();
+    gradient_scale_ = work.gradient_scale;
+    for (Chunk& chunk : chunks_) chunk.stage->set_timed(work.exact);
+    if (work.micro_batches != scheduled_) {
         schedule_ =
-            layout::pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), micro_batches},
-                                      groups_.place.pipeline, ahead_);
-        scheduled_ = micro_batches;
+            layout::pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), work.micro_batches},
+                                      groups_.place.pipeline, options_.begun_ahead);
+        scheduled_ = work.micro_batches;
     }
     for (const layout::PipelineStep& pass : schedule_) {
-        parameters_.set_first_pass(pass.micro_batch == 0);  // each chunk takes micro-batches in their order
-        if (recordable_ && !exact) {
+        parameters_.set_first_pass(
+            step.begins_lane(pass.micro_batch));  // each chunk takes micro-batches in their order
+        if (recordable_ && !work.exact) {
             if (!pass.forward) replay(step, pass);
         } else if (pass.forward) {
             forward(step, pass);
@@ -240,14 +251,14 @@ void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale
     }
     parameters_.set_first_pass(false);
     for (Chunk& chunk : chunks_) {
-        for (auto& sent : chunk.sent_activation) wait(sent, exact);
-        for (auto& sent : chunk.sent_gradient) wait(sent, exact);
+        for (auto& sent : chunk.sent_activation) wait(sent, work.exact);
+        for (auto& sent : chunk.sent_gradient) wait(sent, work.exact);
         chunk.stage->finish();
     }
 }
 
 void Pipeline::forward_only(Tensor loss_sum, const Load& load) {
-    const Reduce nothing;
+    const Events nothing;
     const Step step{false, false, 0, loss_sum, load, nothing};
     for (std::size_t number = 0; number < chunks_.size(); ++number) {
         chunks_[number].stage->set_timed(false);

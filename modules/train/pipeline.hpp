@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct PipelineOptions {
     std::int64_t stages = 1;
     std::int64_t micro = 1, length = 1;   // sequences per forward pass, tokens per whole sequence
     std::int64_t most_micro_batches = 1;  // of any step
+    std::int64_t begun_ahead = 0;         // as layout::begun_ahead
     model::Recompute recompute = model::Recompute::none;
     const model::Neighbours* neighbours = nullptr;  // outlives the pipeline
     bool separates_documents = false, restarts_positions = false;
@@ -36,17 +38,24 @@ struct PipelineOptions {
 class Pipeline {
   public:
     using Load = std::function<void(std::int64_t micro_batch, const HostBatch& batch)>;
-    // Called when this rank's backward pass has completed the bucket's gradients.
-    using Reduce = std::function<void(std::size_t bucket)>;
+    // What is said of a lane, or of the whole step where there is one: its sum of losses is whole, on ranks with the
+    // head; its backward passes have completed a bucket's gradients.
+    struct Events {
+        std::function<void(std::int64_t lane)> loss_complete;
+        std::function<void(std::size_t bucket, std::int64_t lane)> gradients_complete;
+    };
 
     Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
              const config::ModelDescription& model, const layout::GradientPlan& plan, const PipelineOptions& options,
              const Regions& regions);
 
-    // One step. exact: every phase is timed separately. loss_sum (fp64 [1]) += the losses of this rank's tokens, on
-    // ranks with the head; gradients are those of loss x gradient_scale.
-    void run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
-             const Reduce& reduce);
+    struct Work {
+        std::int64_t micro_batches = 1, lanes = 1;  // of this rank; lanes follow each other and are equally long
+        bool exact = false;                         // every phase is timed separately
+        double gradient_scale = 1;                  // gradients are those of loss x gradient_scale
+    };
+    // One step. loss_sum (fp64 [1]) += the losses of this rank's tokens, on ranks with the head.
+    void run(const Work& work, Tensor loss_sum, const Load& load, const Events& events);
     // One micro-batch forward; loss_sum as above.
     void forward_only(Tensor loss_sum, const Load& load);
 
@@ -64,8 +73,8 @@ class Pipeline {
         std::vector<BatchTensors> batches;  // per slot, where tokens are needed
         std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // per slot
         bool first = false, last = false;                                                // chunk of the whole model
-        bool reads_tokens = false;       // has the embedding or the head
-        std::int64_t backward_left = 0;  // micro-batches of this step
+        bool reads_tokens = false;          // has the embedding or the head
+        std::optional<std::size_t> tied{};  // the bucket of a table that another stage has too
     };
     struct Step;  // the arguments of run()
 
@@ -74,6 +83,7 @@ class Pipeline {
     void replay(const Step& step, const layout::PipelineStep& pass);
     void forward_work(const Step& step, Chunk& chunk, int slot);
     void segment_work(Chunk& chunk, const layout::Segment& segment, int slot);
+    void complete_loss(const Step& step, const Chunk& chunk, std::int64_t micro_batch);
     void fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact);
     BatchTensors& batch(Chunk& chunk, int slot);
     Tensor ids(Chunk& chunk, int slot);
@@ -93,7 +103,7 @@ class Pipeline {
     bool has_head_ = false;
     bool recordable_ = false;                     // no communication between kernels
     std::vector<layout::PipelineStep> schedule_;  // for the current number of micro-batches
-    std::int64_t scheduled_ = 0, ahead_ = 0;
+    std::int64_t scheduled_ = 0;
     // Micro-batches that replay() took since the work last changed: later ones of a step, first ones.
     std::array<std::int64_t, 2> runs_{};
     double inner_rate_factor_ = 1, gradient_scale_ = 0;

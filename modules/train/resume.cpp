@@ -146,7 +146,10 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     const auto compare = [&](const auto& then, const auto& now, const char* what) {
         if (then != now) list.push_back(fmt::format("{} {} (then {})", what, now, then));
     };
-    compare(saved.ranks, static_cast<std::int64_t>(launch.session.size()), "ranks");
+    // By the same lanes, any number of replicas adds up alike.
+    const std::int64_t lanes = launch.description.parallel.lanes;
+    const bool by_lanes = lanes > 0 && lanes == launch.resume.description.parallel.lanes;
+    if (!by_lanes) compare(saved.ranks, static_cast<std::int64_t>(launch.session.size()), "ranks");
     compare(saved.threads, static_cast<std::int64_t>(threads()), "threads per rank");
     compare(saved.processor, launch.devices.name, "processor");
     compare(saved.commit, std::string(commit()), "commit");
@@ -154,7 +157,8 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     const bool other_bits = recomputes_otherwise(launch);
     for (const auto& difference : config::differences(launch.resolved(), launch.resume.description, "parallel"))
         if (!difference.starts_with("parallel.data") &&  // implied by ranks and the other axes
-            (other_bits || !difference.starts_with("parallel.recompute")))
+            (other_bits || !difference.starts_with("parallel.recompute")) &&
+            !(by_lanes && (difference.starts_with("parallel.zero") || difference.starts_with("parallel.bucket_bytes"))))
             list.push_back(difference);
     if (launch.devices.on_gpu())
         compare(launch.resume.description.run.tune_products, launch.description.run.tune_products, "run.tune_products");

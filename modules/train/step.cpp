@@ -24,11 +24,9 @@ StepRunner::StepRunner(const StepParts& parts, const FlopRates& rates)
     : parts_(parts),
       rates_(rates),
       timer_{&parts.tracer, parts.launch.devices},
-      memory_(parts.launch.devices.backend->device(), Arena::device_alignment, "step losses"),
-      losses_(memory_.allocate(Type::fp64, {2})) {
-    rank_loss_ = losses_.slice(0, 1);
-    total_loss_ = losses_.slice(1, 1);
-}
+      // Tensor ranks have the same loss: only the first one's counts.
+      loss_(*parts.launch.devices.backend, parts.launch.description.parallel.lanes, parts.launch.grid,
+            parts.launch.groups.place, parts.pipeline.has_head() && parts.layers.tensor.first()) {}
 
 bool StepRunner::wants_exact_times(std::int64_t step) const {
     if (!parts_.launch.devices.on_gpu() || sync_mode() == SyncMode::phase) return true;
@@ -73,7 +71,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
     issued.start += parts_.before_update();  // a checkpoint's time, not the step's
     update(numbers.learning_rate, exact);
     issued.communications = cluster::flight_recorder().newest();
-    issued.losses = backend.read_later(losses_);
+    issued.losses = backend.read_later(loss_.rank_and_total());
     issued.decision = backend.read_later(parts_.state.optimizer->decision());
     in_flight_.push_back(std::move(issued));
 }
@@ -83,7 +81,7 @@ void StepRunner::clear(bool exact) {
     const Tensor gradients = parts_.state.parameters->all_gradients();  // empty on a frozen stage
     timer_.phase(exact, parts_.regions.optimizer, "optimizer", [&] {
         parts_.state.parameters->clear_gradients(backend);
-        backend.fill(losses_, 0);
+        loss_.clear();
         if (fault::asks("step_work", "slow")) std::this_thread::sleep_for(std::chrono::milliseconds(40));
     });
     if (fault::asks("gradient", "inf") && !gradients.empty())
@@ -109,24 +107,24 @@ void StepRunner::run_passes(std::int64_t batch, std::int64_t targets, bool exact
         for (std::int64_t i = 0; i < micro; ++i)
             fetch_sample(*launch.data.training, first + micro_batch * micro + i, length, i, to);
     };
-    parts_.pipeline.run(micro_batches, exact, 1.0 / static_cast<double>(targets), rank_loss_, load,
-                        [&](std::size_t bucket) { parts_.exchange.begin(bucket); });
-    if (fault::asks("loss", "nan")) launch.devices.backend->fill(losses_, std::nanf(""));
+    parts_.pipeline.run({micro_batches, loss_.lanes_here(), exact, 1.0 / static_cast<double>(targets)}, loss_.lane(),
+                        load,
+                        {[&](std::int64_t lane) { loss_.complete(lane); },
+                         [&](std::size_t bucket, std::int64_t lane) { parts_.exchange.complete(bucket, lane); }});
+    if (fault::asks("loss", "nan")) loss_.fill(std::nanf(""));
 }
 
 void StepRunner::exchange_gradients(bool exact) {
     const auto timed = timer_.scope(exact, parts_.regions.communication.all);
     timer_.phase(exact, parts_.regions.communication.data, "communication", [&] {
-        // Tensor ranks have the same loss: only the first one counts.
-        if (parts_.pipeline.has_head() && parts_.layers.tensor.first())
-            parts_.launch.devices.backend->copy(total_loss_, rank_loss_);
-        parts_.exchange.finish(total_loss_);
+        parts_.exchange.finish(loss_.exchanged());
+        loss_.finish();
     });
 }
 
 void StepRunner::update(double learning_rate, bool exact) {
     timer_.phase(exact, parts_.regions.optimizer, "optimizer",
-                 [&] { parts_.state.optimizer->update(learning_rate, total_loss_); });
+                 [&] { parts_.state.optimizer->update(learning_rate, loss_.total()); });
     if (!parts_.state.divided) return;
     const auto timed = timer_.scope(exact, parts_.regions.communication.all);
     timer_.phase(exact, parts_.regions.communication.data, "communication",

@@ -16,6 +16,7 @@
 #include "train/layer_groups.hpp"
 #include "train/pipeline.hpp"
 #include "train/regions.hpp"
+#include "train/step_loss.hpp"
 #include "train/training_state.hpp"
 
 namespace lockstep::train {
@@ -75,9 +76,7 @@ class StepRunner {
     StepParts parts_;
     FlopRates rates_;
     PhaseTimer timer_;
-    Arena memory_;
-    Tensor losses_;                  // fp64 [2], read by the host as one:
-    Tensor rank_loss_, total_loss_;  // sums over this rank's tokens, and over all ranks'
+    StepLoss loss_;
     std::deque<Issued> in_flight_;
     double last_finish_ = 0;
     bool finished_exact_ = false;

@@ -56,6 +56,7 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     options.micro = launch.plan.micro;
     options.length = description.batch.length;
     options.most_micro_batches = launch.plan.micro_batches;
+    options.begun_ahead = layout::begun_ahead(description, layers.context.last());
     options.recompute = description.parallel.recompute;
     options.neighbours = &layers.neighbours;
     options.separates_documents = description.data.separates_documents();
@@ -141,7 +142,7 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
       tracer_(open_trace(launch)),
       regions_(register_regions(*tracer_, launch.description.model.layers)),
       layers_(launch.groups, launch.description.parallel.sequence, tracer_.get(), regions_.communication),
-      exchange_(state, launch.devices, launch.groups, layers_.tensor),
+      exchange_(make_gradient_exchange(launch, state, layers_.tensor)),
       control_(launch, *tracer_, regions_.communication),
       source_epochs_(*launch.data.training) {
     const trace::Scope timed(*tracer_, regions_.initialization);
@@ -150,10 +151,10 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
     choose_products(launch, *state.parameters);
     pipeline_.emplace(launch.devices, launch.groups, *state.parameters, launch.description.model, state.gradient_plan,
                       pipeline_options(launch, state, layers_, tracer_.get()), regions_);
-    check_memory_plan(launch, state, *pipeline_);
+    check_memory_plan(launch, state, *exchange_, *pipeline_);
     log_memory_plan(launch);
     const FlopRates rates = find_flop_rates(launch, product_flops);
-    steps_.emplace(StepParts{launch, state, layers_, *pipeline_, exchange_, *tracer_, regions_,
+    steps_.emplace(StepParts{launch, state, layers_, *pipeline_, *exchange_, *tracer_, regions_,
                              [this] { return checkpoints_->before_update(); }},
                    rates);
     validation_.emplace(launch, layers_, *pipeline_, *tracer_, regions_.validation);

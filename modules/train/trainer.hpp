@@ -68,7 +68,7 @@ class Trainer {
     Regions regions_;
     LayerGroups layers_;
     std::optional<Pipeline> pipeline_;
-    GradientExchange exchange_;
+    std::unique_ptr<GradientExchange> exchange_;
     std::optional<StepRunner> steps_;
     std::optional<Validation> validation_;
     std::optional<CheckpointSchedule> checkpoints_;

@@ -18,8 +18,13 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Launch& launch, const Tra
     const bool last = launch.groups.place.pipeline + 1 == launch.grid.pipeline;
     optim::NormPlan norm;
     norm.counted = optim::counted_pieces(*state.parameters, part, state.gradient_plan.tied && last);
-    norm.communicator = state.divided ? launch.devices.communicator.get() : launch.groups.model.get();
-    if (!state.divided) norm.replicas = launch.groups.replicas.get();
+    norm.in_blocks = launch.description.parallel.lanes > 0;
+    const bool over_all = state.divided && !norm.in_blocks;
+    norm.communicator = over_all ? launch.devices.communicator.get() : launch.groups.model.get();
+    if (norm.in_blocks)
+        norm.owners = state.divided ? launch.groups.replicas.get() : nullptr;
+    else if (!state.divided)
+        norm.replicas = launch.groups.replicas.get();
     kernels::LossScaling scaling;
     const config::LossScale& scale = launch.description.precision.loss_scale;
     const bool scaled = launch.description.precision.compute == config::Precision::fp16;

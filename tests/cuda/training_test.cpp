@@ -371,6 +371,25 @@ BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
         }
 }
 
+BOOST_AUTO_TEST_CASE(lanes_give_the_same_bits_on_any_number_of_gpus) {
+    Trained trained;
+    const std::string lanes = "--set run.tune_products=false --set parallel.lanes=6 ";  // of two micro-batches
+    const fs::path one = trained.run(train(lanes), 0, gpus(1));
+    check_near(one, trained.run(train(lanes, "cpu"), 0, gpus(1)), 2e-4);
+    const struct {
+        int ranks, gpus;
+        const char* settings;
+    } cases[] = {{2, 2, ""}, {3, 3, "--set parallel.zero=1"}, {3, 1, ""}};  // the last through pinned memory
+    for (const auto& c : cases) {
+        const fs::path other = trained.run(train(lanes + c.settings), c.ranks, gpus(c.gpus));
+        check_same(other, one);
+        check_same_tensors(checkpoint_file(one, 13), checkpoint_file(other, 13));
+    }
+    const std::string tensor = lanes + "--set schedule.steps=4 --set precision.compute=bf16 --set parallel.tensor=2 ";
+    const fs::path whole = trained.run(train(tensor), 2, gpus(2));
+    check_same(trained.run(train(tensor + "--set parallel.zero=1"), 4, gpus(4)), whole);
+}
+
 // Every mixer among documents that do not see each other, around windows of 32 tokens.
 BOOST_AUTO_TEST_CASE(documents_are_kept_apart_as_on_cpus) {
     Trained trained;

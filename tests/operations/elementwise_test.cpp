@@ -185,6 +185,63 @@ BOOST_AUTO_TEST_CASE(zeros_are_counted) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(blocks_are_squared_and_summed_on_their_own) {
+    for_each_backend([] {
+        for (const std::int64_t size : {1, 31, 512, 513, 20011})
+            for (const std::int64_t block : {1, 33, 512, 30000})
+                for (const auto start : starts) {
+                    if (size / block > 1000) continue;
+                    Values all = random_rounded(Type::fp32, count(size + 1), "x", 100);
+                    for (std::size_t i = 0; i < all.size(); i += 5) all[i] = 0;
+                    const OnDevice x(Type::fp32, {size + 1}, all);
+                    const std::int64_t blocks = (size + block - 1) / block;
+                    for_each_order([&] {
+                        OnDevice totals(Type::fp64, {blocks, 2});
+                        totals.poison();
+                        backend().block_sums_of_squares(totals, x.tensor().slice(start, size), block);
+                        const Values values = totals.values();
+                        for (std::int64_t b = 0; b < blocks; ++b) {
+                            double squares = 0, zeros = 0;
+                            for (const double value : part(all, start + b * block, std::min(block, size - b * block))) {
+                                squares += value * value;
+                                zeros += value == 0 ? 1 : 0;
+                            }
+                            BOOST_TEST(std::abs(values[count(2 * b)] - squares) <= 1e-13 * squares,
+                                       fmt::format("block {} of {}, ", b, block) + at(Type::fp32, size, start));
+                            BOOST_TEST(values[count(2 * b + 1)] == zeros);
+                        }
+                        return std::vector<std::vector<char>>{totals.bytes()};
+                    });
+                }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(rows_are_summed_column_by_column) {
+    for_each_backend([] {
+        for (const std::int64_t rows : {0, 1, 2, 12, 255, 257, 1000})
+            for (const std::int64_t columns : {1, 2, 3}) {
+                const Values all = random_rounded(Type::fp32, count(rows * columns), "x", 100);
+                const OnDevice x(Type::fp64, {rows, columns}, all);
+                for_each_order([&] {
+                    OnDevice total(Type::fp64, {columns});
+                    total.poison();
+                    backend().sum_rows(total, x);
+                    const Values values = total.values();
+                    for (std::int64_t column = 0; column < columns; ++column) {
+                        double sum = 0, absolute = 0;
+                        for (std::int64_t row = 0; row < rows; ++row) {
+                            sum += all[count(row * columns + column)];
+                            absolute += std::abs(all[count(row * columns + column)]);
+                        }
+                        BOOST_TEST(std::abs(values[count(column)] - sum) <= 1e-13 * absolute,
+                                   fmt::format("column {} of {} in {} rows", column, columns, rows));
+                    }
+                    return std::vector<std::vector<char>>{total.bytes()};
+                });
+            }
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_bias_is_added_to_every_row) {
     for_each_type([](Type type) {
         for (const std::int64_t rows : {1, 3, 33})

@@ -129,6 +129,27 @@ void CpuBackend::sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) 
     });
 }
 
+void CpuBackend::block_sums_of_squares(Tensor totals, Tensor x, std::int64_t block) {
+    const std::int64_t count = x.count(), blocks = (count + block - 1) / block;
+    LOCKSTEP_ASSERT(totals.count() == 2 * blocks);
+    const float* in = x.fp32();
+    double* out = totals.fp64();
+    parallel_for(blocks, std::max<std::int64_t>(1, memory_grain / block),
+                 [&](std::int64_t first, std::int64_t last, int) {
+                     for (std::int64_t b = first; b < last; ++b)
+                         vector_.flat->sum_of_squares(out + 2 * b, in + b * block, std::min(block, count - b * block));
+                 });
+}
+
+void CpuBackend::sum_rows(Tensor total, Tensor rows) {
+    const std::int64_t n = total.count();
+    LOCKSTEP_ASSERT(rows.count() % n == 0);
+    double* out = total.fp64();
+    std::fill_n(out, n, 0.0);
+    for (const double* row = rows.fp64(); row != rows.fp64() + rows.count(); row += n)
+        for (std::int64_t i = 0; i < n; ++i) out[i] += row[i];
+}
+
 void CpuBackend::add_bias(Tensor y, Tensor bias) {
     const std::int64_t width = bias.count();
     LOCKSTEP_ASSERT(y.size(-1) == width);

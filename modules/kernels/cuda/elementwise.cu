@@ -123,6 +123,34 @@ __global__ void __launch_bounds__(threads, 6)
     }
 }
 
+// A thread block for each block of elements.
+__global__ void __launch_bounds__(threads)
+    block_sums_of_squares_kernel(double* totals, const float* x, std::int64_t count, std::int64_t block) {
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * block;
+    const std::int64_t last = first + block < count ? first + block : count;
+    double sum = 0;
+    std::uint32_t zeros = 0;
+    for (std::int64_t i = first + static_cast<int>(threadIdx.x); i < last; i += threads) {
+        const double value = static_cast<double>(x[i]);
+        sum += value * value;
+        zeros += value == 0 ? 1 : 0;
+    }
+    sum = block_sum(sum, shared_memory<double>());
+    const double all_zeros = block_sum(static_cast<double>(zeros), shared_memory<double>());
+    if (threadIdx.x != 0) return;
+    totals[2 * blockIdx.x] = sum;
+    totals[2 * blockIdx.x + 1] = all_zeros;
+}
+
+// One block per column.
+__global__ void __launch_bounds__(threads) sum_rows_kernel(double* total, const double* rows, std::int64_t count) {
+    double sum = 0;
+    for (std::int64_t row = static_cast<int>(threadIdx.x); row < count; row += threads)
+        sum += rows[row * gridDim.x + blockIdx.x];
+    sum = block_sum(sum, shared_memory<double>());
+    if (threadIdx.x == 0) total[blockIdx.x] = sum;
+}
+
 // One block per total.
 __global__ void __launch_bounds__(threads)
     total_kernel(double* totals, const double* partials, int count, bool accumulate) {
@@ -373,6 +401,22 @@ void CudaBackend::sum(Tensor total, Tensor x, Accumulate accumulate) {
 
 void CudaBackend::sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) {
     sum_with<true>(stream(), "sum_of_squares", scratch_of<double>(2 * partial_count(x.count())), totals, x, accumulate);
+}
+
+void CudaBackend::block_sums_of_squares(Tensor totals, Tensor x, std::int64_t block) {
+    const std::int64_t blocks = (x.count() + block - 1) / block;
+    LOCKSTEP_ASSERT(totals.count() == 2 * blocks);
+    if (blocks == 0) return;
+    launch(
+        {"block_sums_of_squares", dim3(static_cast<unsigned>(blocks)), threads, warp_width * sizeof(double), stream()},
+        block_sums_of_squares_kernel, totals.fp64(), x.fp32(), x.count(), block);
+}
+
+void CudaBackend::sum_rows(Tensor total, Tensor rows) {
+    const std::int64_t n = total.count();
+    LOCKSTEP_ASSERT(rows.count() % n == 0);
+    launch({"sum_rows", dim3(static_cast<unsigned>(n)), threads, warp_width * sizeof(double), stream()},
+           sum_rows_kernel, total.fp64(), rows.fp64(), rows.count() / n);
 }
 
 void CudaBackend::add_bias(Tensor y, Tensor bias) {

@@ -74,12 +74,13 @@ BOOST_AUTO_TEST_CASE(a_chain_along_the_sequence_is_filled_between_meetings) {
     config::ModelDescription model = small().model;
     model.layers = 5;
     const std::vector<double> seconds = {1, 3, 10, 2, 4};
-    const auto fill = [&](const std::vector<std::string>& mixers, std::int64_t ranks) {
+    const auto fill = [&](const std::vector<std::string>& mixers, std::int64_t ranks, bool in_turn = false) {
         model.mixers = mixers;
-        return context_fill(model, ranks, 5,
+        return context_fill(model, ranks, 5, in_turn,
                             [&](std::int64_t number) { return seconds[static_cast<std::size_t>(number)]; });
     };
     BOOST_TEST(fill({"ttt-linear"}, 4) == 3 * 10);
+    BOOST_TEST(fill({"ttt-linear"}, 4, true) == 5 * 3 * 10);
     BOOST_TEST(fill({"attention"}, 4) == 0);
     BOOST_TEST(fill({"ttt-linear", "ttt-mlp", "attention"}, 4) == 5 * 3 * (3 + 4));  // in each micro-batch
     BOOST_TEST(fill({"ttt-linear"}, 1) == 0);

@@ -465,14 +465,14 @@ BOOST_AUTO_TEST_CASE(batches_grow_with_the_samples) {
     // 8 8 8 8, 16 16, 24 24, then 32 each.
     BOOST_TEST(steps_for(batch, 32) == 4);
     BOOST_TEST(steps_for(batch, 32 + 32 + 48 + 320) == 18);
-    BOOST_TEST(micro_batch_size(batch, 2, 1, 1 << 20) == 4);
-    BOOST_TEST(micro_batch_size(batch, 2, 2, 1 << 20) == 2);
-    BOOST_TEST(micro_batch_size(batch, 1, 1, 3 * 16) == 2);      // three would fit, but do not divide 8
-    BOOST_TEST(micro_batch_size(batch, 1, 1, 1 << 20, 4) == 2);  // four micro-batches of the smallest
+    BOOST_TEST(micro_batch_size(batch, {2}, 1, 1 << 20) == 4);
+    BOOST_TEST(micro_batch_size(batch, {2}, 2, 1 << 20) == 2);
+    BOOST_TEST(micro_batch_size(batch, {1}, 1, 3 * 16) == 2);      // three would fit, but do not divide 8
+    BOOST_TEST(micro_batch_size(batch, {1}, 1, 1 << 20, 4) == 2);  // four micro-batches of the smallest
     batch.micro = 4;
-    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 4, 1, 1); }).find("which batch.micro = 4 does not divide") !=
+    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, {4}, 1, 1); }).find("which batch.micro = 4 does not divide") !=
                std::string::npos);
-    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 3, 1, 1); }).find("do not divide evenly among 3 replicas") !=
+    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, {3}, 1, 1); }).find("do not divide evenly among 3 replicas") !=
                std::string::npos);
 }
 

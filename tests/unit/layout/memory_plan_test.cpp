@@ -57,7 +57,7 @@ MemoryPlan allocated(const config::RunDescription& description, const config::Gr
     const model::ContextChain chain(static_cast<int>(place.context), static_cast<int>(grid.context));
     const model::Neighbours neighbours{group, chain};
     const auto steps = pipeline_schedule({grid.pipeline, static_cast<std::int64_t>(chunks.size()), batch.micro_batches},
-                                         place.pipeline, begun_ahead(description.model, chain.last()));
+                                         place.pipeline, begun_ahead(description, chain.last()));
     for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
         model::StageOptions options;
         options.range = chunks[chunk];

@@ -152,3 +152,20 @@ BOOST_AUTO_TEST_CASE(every_stage_runs_every_micro_batch_once_each_way) {
             BOOST_TEST(seen.size() == static_cast<std::size_t>(2 * shape.chunks * shape.micro_batches));
         }
 }
+
+// The head's gradients, which its forward pass computes, are then one micro-batch's after another's.
+BOOST_AUTO_TEST_CASE(the_last_piece_goes_back_before_it_goes_on) {
+    for (std::int64_t stages = 1; stages <= 5; ++stages)
+        for (std::int64_t chunks = 1; chunks <= (stages > 1 ? 3 : 1); ++chunks) {
+            std::int64_t next = 0;
+            bool forward = true;
+            for (const PipelineStep& step : pipeline_schedule({stages, chunks, 2 * stages}, stages - 1)) {
+                if (step.chunk + 1 != chunks) continue;
+                BOOST_TEST(step.forward == forward);
+                BOOST_TEST(step.micro_batch == next);
+                if (!forward) ++next;
+                forward = !forward;
+            }
+            BOOST_TEST(next == 2 * stages);
+        }
+}
