@@ -22,13 +22,14 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan quality test test-grids test-long fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
+.PHONY: help dependencies build debug asan quality test test-grids test-long test-hours fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
 	@echo 'make test         build, run the quick tests'
 	@echo 'make test-grids   build, train in every possible layout of up to 8 ranks (hours)'
-	@echo 'make test-long    make test, GPU kernel mutations, job scripts under a real Slurm, make fuzz (an hour)'
+	@echo 'make test-long    make test, lost nodes, job scripts under a real Slurm, more layouts, make fuzz (about two hours)'
+	@echo 'make test-hours   every fault of every file, every moment of a lost node, mutations of the GPU kernels (hours)'
 	@echo 'make fuzz         fuzz lockstep-analyze with damaged traces for $(FUZZ_SECONDS) s, under AddressSanitizer'
 	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  report registers, spills and occupancy of all CUDA kernels; fails on unexpected spills'
@@ -62,8 +63,11 @@ test: build
 	$(CTEST) --label-exclude 'long|gpu' $(CTEST_FLAGS)
 
 test-long: build
-	$(CTEST) --label-exclude gpu $(CTEST_FLAGS)
+	$(CTEST) --label-exclude 'gpu|hours' $(CTEST_FLAGS)
 	$(MAKE) fuzz
+
+test-hours: build
+	$(CTEST) --label-regex hours $(CTEST_FLAGS)
 
 fuzz: dependencies
 	cmake --preset asan $(call GENERATOR,build/asan) $(CMAKE_FLAGS)

@@ -202,10 +202,10 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
     const Layout layout = plan.chosen().layout;
     text += fmt::format(
         "\n[batch]\nmicro = {}\n\n[parallel]\ndata = {}\ntensor = {}\npipeline = {}\ncontext = {}\ninterleave = "
-        ""
         "{}\nzero = {}\nsequence = {}\nrecompute = \"{}\"\n",
         layout.micro, layout.data, layout.tensor, layout.pipeline, layout.context, layout.interleave, layout.zero,
         layout.sequence, config::word_of(layout.recompute));
+    if (layout.lanes > 0) text += fmt::format("lanes = {}\n", layout.lanes);
     return text;
 }
 

@@ -124,11 +124,12 @@ class Search {
         const config::Grid grid{tensor, context, devices / tensor / context / pipeline, pipeline};
         cost::Layout layout{{grid}, 0};  // micro-batches of any size
         layout.bucket_bytes = job_.run.parallel.bucket_bytes;
+        layout.lanes = job_.run.parallel.lanes;
         layout.zero = most_divided();
         if (!possible(layout)) return;
-        const std::int64_t global = job_.run.batch.global;
-        const std::int64_t share = global / layout.data;
-        problem_ = fmt::format("no allowed micro-batch divides the {} sequences of a replica", share);
+        const std::int64_t share = job_.run.batch.global / std::max(layout.data, layout.lanes);
+        problem_ = fmt::format("no allowed micro-batch divides the {} sequences of a {}", share,
+                               layout.lanes > 0 ? "lane" : "replica");
         for (std::int64_t micro = 1; micro <= share; micro *= 2) {
             const bool wanted = choices_.micro.empty() ? micro <= 64 : allowed(choices_.micro, micro);
             if (wanted && share % micro == 0) with_micro(devices, layout, micro);

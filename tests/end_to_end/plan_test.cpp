@@ -144,6 +144,25 @@ BOOST_AUTO_TEST_CASE(muon_is_planned_with_replicas_and_priced_by_its_products) {
     BOOST_TEST(many["layouts"][0]["seconds"].get<double>() > few["layouts"][0]["seconds"].get<double>());
 }
 
+// Replicas divide the lanes, micro-batches a lane; messages of several nodes take longer than one reduction.
+BOOST_AUTO_TEST_CASE(lanes_are_planned_and_priced) {
+    const Workplace place;
+    const std::string job = examples + "gpt2-124m.toml --ranks 4 --hardware a100-80-4x100g --set batch.global=48 ";
+    const Json free = planned(place, job + "--micro 4"),
+               lanes = planned(place, job + "--micro 4 --set parallel.lanes=12");
+    const auto of_four = [](const Json& plan) {
+        for (const Json& layout : plan["layouts"])
+            if (layout["data"] == 4 && layout["zero"] == 0 && layout["recompute"] == "none") return layout;
+        return Json();
+    };
+    BOOST_TEST_REQUIRE((!of_four(free).is_null() && !of_four(lanes).is_null()));
+    BOOST_TEST(of_four(lanes)["seconds"].get<double>() > of_four(free)["seconds"].get<double>());
+    for (const Json& layout : planned(place, job + "--set parallel.lanes=6")["layouts"])
+        BOOST_TEST((layout["data"] != 4 && 8 % layout["micro"].get<int>() == 0), layout);
+    const Result text = run("plan " + job + "--set parallel.lanes=12", place.path());
+    BOOST_TEST(contains(text.out, "lanes = 12"), text);
+}
+
 BOOST_AUTO_TEST_CASE(a_table_is_fitted_and_judged) {
     const Workplace place;
     const Result fitted = run("plan --fit " + table + " --out machine.toml", place.path());
