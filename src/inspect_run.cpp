@@ -180,8 +180,8 @@ int print_most_ranks(const std::string& path, const std::vector<std::string>& se
     const std::int64_t ranks = layout::most_ranks(description, limit);
     if (ranks == 0)
         throw usage_error(
-            "{} cannot be trained on {} rank{} or fewer: its grid needs more, or does not divide the batch", path,
-            limit, plural(limit));
+            "{} cannot be trained on {} rank{} or fewer: its grid needs more, or does not divide the batch or its lanes",
+            path, limit, plural(limit));
     fmt::print("{}\n", ranks);
     return 0;
 }

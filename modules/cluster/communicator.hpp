@@ -73,9 +73,9 @@ class Communicator {
 // A single rank: collectives are the identity, messages are faults.
 std::unique_ptr<Communicator> make_solo_communicator();
 
-// What a communicator is for. All can do collectives; begin_send and begin_receive are faults without `transfers`,
-// which take resources of their own.
-enum class Use { collectives, transfers };
+// What a communicator is for. All can do collectives; begin_exchange is a fault where it is for these alone, begin_send
+// and begin_receive where it is not for `transfers`, which take resources of their own.
+enum class Use { collectives, exchanges, transfers };
 
 // Makes communicators of groups of ranks, all over the same transport.
 class CommunicatorSource {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "cluster/mpi_check.hpp"
@@ -27,13 +28,27 @@ class MpiTransfer final : public Transfer {
     }
     void wait() override {
         if (requests.empty()) return;
-        const FlightScope noted(sequence);
+        std::optional<FlightScope> noted;
+        if (sequence > 0) noted.emplace(sequence);
         wait_for_all(requests);
     }
 
     std::uint64_t sequence = 0;  // in the flight recorder
     MpiRequests requests;
     bool receives = false;
+};
+
+// One operation of the flight recorder, however many messages it has.
+class MpiExchange final : public Transfer {
+  public:
+    void wait() override {
+        const FlightScope noted(sequence);
+        received.wait();
+        sent.wait();
+    }
+
+    std::uint64_t sequence = 0;
+    MpiTransfer received, sent;
 };
 
 }  // namespace
@@ -162,6 +177,22 @@ std::unique_ptr<Transfer> MpiCommunicator::begin_receive(Tensor values, int from
     transfer->sequence = group_->note(FlightKind::receive, values.bytes(), from);
     start_receive(transfer->requests, values.data(), values.bytes(), from, tag, group_->comm());
     return transfer;
+}
+
+std::unique_ptr<Transfer> MpiCommunicator::begin_exchange(const std::vector<Message>& messages, int tag) {
+    std::size_t bytes = 0;
+    for (const Message& message : messages) {
+        group_->check_transfer(use_, message.rank, tag);
+        bytes += message.values.bytes();
+    }
+    auto exchange = std::make_unique<MpiExchange>();
+    exchange->sequence = group_->note(FlightKind::exchange, bytes);
+    exchange->received.receives = true;
+    for (const auto& [values, rank, sent] : messages)
+        if (!sent) start_receive(exchange->received.requests, values.data(), values.bytes(), rank, tag, group_->comm());
+    for (const auto& [values, rank, sent] : messages)
+        if (sent) start_send(exchange->sent.requests, values.data(), values.bytes(), rank, tag, group_->comm());
+    return exchange;
 }
 
 }  // namespace lockstep::cluster

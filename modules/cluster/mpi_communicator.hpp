@@ -25,6 +25,7 @@ class MpiCommunicator final : public Communicator {
     void finish_collectives() override;
     std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) override;
     std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
+    std::unique_ptr<Transfer> begin_exchange(const std::vector<Message>& messages, int tag) override;
 
   private:
     // Issues a collective on `values`, ordered after pending ones on the same memory.

@@ -80,7 +80,7 @@ void MpiGroup::meet(const char* what, std::size_t bytes) {
 }
 
 void MpiGroup::check_transfer(Use use, int other, int tag) const {
-    if (use != Use::transfers)
+    if (use == Use::collectives)
         throw fault_error("rank {} sends or receives on a communicator made for collectives only", rank_);
     if (other == rank_) throw fault_error("rank {} sends to or receives from itself", rank_);
     LOCKSTEP_ASSERT(other >= 0 && other < size() && tag >= 0 && tag <= largest_tag);

@@ -42,7 +42,7 @@ ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Gr
     groups.place = grid_place(rank, grid);
     groups.tensor = source.make(ranks_along(rank, grid, {Axis::tensor}), Use::collectives, "tensor");
     groups.replicas = source.make(ranks_along(rank, grid, {Axis::data, Axis::context}),
-                                  used.replicas ? Use::transfers : Use::collectives, "replicas");
+                                  used.replicas ? Use::exchanges : Use::collectives, "replicas");
     groups.model = source.make(ranks_along(rank, grid, {Axis::tensor, Axis::pipeline}), Use::collectives, "model");
     groups.context = source.make(ranks_along(rank, grid, {Axis::context}), Use::transfers, "context");
     const std::vector<int> column = ranks_along(rank, grid, {Axis::pipeline});

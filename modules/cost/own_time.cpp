@@ -20,8 +20,8 @@ struct Piece {  // of the model, on one stage
     double written = 0;  // the blocks' gain from writing gradients
 };
 
-// What the first pass of a step gains, which writes gradients of weights where the others add to them: it does not read
-// them. The head's is written for the first piece of its rows.
+// What the first pass of a step or lane gains, which writes gradients of weights where the others add to them: it does
+// not read them. The head's is written for the first piece of its rows.
 double gain_from_writing(const std::vector<kernels::Operation>& operations, const Prices& prices, bool of_head) {
     double gain = 0;
     for (const kernels::Operation& adding : operations) {
@@ -192,9 +192,10 @@ class OwnStep {
         double seconds = pipeline_seconds(work) + context_fill();
         for (const Piece& piece : pieces_[busiest]) {
             const double of_head = piece.head ? head_written_ : 0;
-            time.backward -= piece.written;
-            time.loss -= of_head;
-            seconds -= (piece.written + of_head) * stretch;
+            const auto first_passes = static_cast<double>(layout::lanes_of_replica(description_, grid_));
+            time.backward -= first_passes * piece.written;
+            time.loss -= first_passes * of_head;
+            seconds -= first_passes * (piece.written + of_head) * stretch;
             time.forward += count * (piece.blocks.forward + (piece.embedding ? embedding_.forward : 0) +
                                      (piece.head ? head_.forward : 0));
             time.loading += count * (piece.embedding ? loading_ : 0);
@@ -250,10 +251,7 @@ class OwnStep {
         double reduction =
             zero ? prices_.scatter(bytes, replicas, stride) : prices_.reduce_bucket(bytes, replicas, stride);
         if (lanes > 0) {
-            const layout::LaneTree tree(lanes, grid_.data);
-            std::size_t nodes = 1;
-            for (std::int64_t data = 0; data < grid_.data; ++data) nodes = std::max(nodes, tree.largest(data).size());
-            reduction = prices_.scatter(static_cast<double>(nodes) * bytes, replicas, stride) +
+            reduction = prices_.scatter(layout::LaneTree(lanes, grid_.data).most_nodes() * bytes, replicas, stride) +
                         (zero ? 0 : prices_.gather(bytes, replicas, stride));
         }
         if (on_gpu_) {
@@ -266,11 +264,11 @@ class OwnStep {
         if (zero) time.data += prices_.gather(parameters * prices_.element(), replicas, stride);
     }
 
-    // Of a rank's lanes, all but one are copied and cleared, and added to others.
+    // Of a rank's lanes, all but one are copied, and added to others.
     double lane_seconds(std::int64_t lanes, double bytes) const {
-        constexpr double copying = 2, clearing = 1, adding = 3;
+        constexpr double copying = 2, adding = 3;
         return static_cast<double>(lanes - 1) *
-               prices_.moved((copying + clearing + adding) * bytes, machine_.rates.fill_gb_per_second);
+               prices_.moved((copying + adding) * bytes, machine_.rates.fill_gb_per_second);
     }
 
     void optimizer(StepTime& time, double parameters) const {

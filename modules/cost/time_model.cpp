@@ -6,6 +6,7 @@
 
 #include "cost/described_prices.hpp"
 #include "cost/described_program.hpp"
+#include "layout/lane_tree.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -91,11 +92,11 @@ Stages stage_times(const config::Machine& machine, const Job& job, const Layout&
         for (StageTime& stage : stages) stage.send += send;
         stages.front().pass.add(pass_time(count.embedding, prices));
         stages.back().pass.add(pass_time(count.head, prices));
-        all.context +=
-            context_fill(load.shape, layout.context, micro_batches(job, layout), false, [&](std::int64_t number) {
-                const PassTime& kind = kinds[count.block_of[static_cast<std::size_t>(number)]];
-                return kind.computing() + kind.tensor() + kind.context();
-            });
+        all.context += context_fill(load.shape, layout.context, micro_batches(job, layout), layout.lanes > 0,
+                                    [&](std::int64_t number) {
+                                        const PassTime& kind = kinds[count.block_of[static_cast<std::size_t>(number)]];
+                                        return kind.computing() + kind.tensor() + kind.context();
+                                    });
     }
     return all;
 }
@@ -154,7 +155,8 @@ StepTime described_step_time(const config::Machine& machine, const Job& job, con
     if (layout.zero >= 3) parameters = 2 * m * held.all * number;
     // Gradients travel beside the last backward pass where the program does so; parameters follow the update.
     const double last_backward = slowest.pass.backward + slowest.pass.recomputation;
-    const double both = layout.zero == 0 ? gradients + parameters : gradients;
+    double both = layout.zero == 0 ? gradients + parameters : gradients;
+    if (layout.lanes > 0) both += (layout::LaneTree(layout.lanes, layout.data).most_nodes() - 1) * gradients;
     time.data = std::max(0.0, replica_seconds(machine, layout, both, 0) - job.program.hidden_reduction * last_backward);
     if (layout.zero > 0) time.data += replica_seconds(machine, layout, parameters, 0);
 
@@ -162,6 +164,11 @@ StepTime described_step_time(const config::Machine& machine, const Job& job, con
         layout.zero >= 1 ? held.trained / static_cast<double>(layout.data * layout.context) : held.trained;
     time.optimizer =
         (held.trained * 2 * gradient_bytes * 1.5 + owned * (2 * owner_bytes + number)) / machine.bytes_per_second();
+    // Of a replica's lanes, all but one are copied, and added to others.
+    constexpr double copying = 2, adding = 3;
+    if (layout.lanes > 0)
+        time.backward += static_cast<double>(layout.lanes / layout.data - 1) * (copying + adding) * gradients /
+                         machine.bytes_per_second();
 
     // Of matrices that ranks of a tensor group divide, each has the products whole.
     double products = 0, all_trained = 0;

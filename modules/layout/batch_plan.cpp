@@ -54,8 +54,8 @@ std::int64_t micro_batch_size(const config::BatchSection& batch, const BatchPart
         if (share % multiple != 0)
             throw usage_error(
                 "{} sequences, {} for each {}, but parallel.interleave wants a multiple of "
-                "parallel.pipeline = {} micro-batches; take another batch size, or parallel.interleave = 1",
-                steps, share, each, multiple);
+                "parallel.pipeline = {} micro-batches; take another batch size, {}parallel.interleave = 1",
+                steps, share, each, multiple, parts.lanes ? "fewer lanes, or " : "or ");
         if (batch.micro > 0 && share % batch.micro != 0)
             throw usage_error("{} sequences, {} for each {}, which batch.micro = {} does not divide", steps, share,
                               each, batch.micro);

@@ -1,7 +1,8 @@
 // The flat gradients of a rank, cut into buckets that are worth a message of their own, and when in the backward pass
 // each is whole. Where replicas divide the optimizer (ZeRO stage 1; Rajbhandari et al. 2020, arXiv:1910.02054), each
 // bucket is cut once more, into a part for every replica: of one size with the remainder, at most 1/16 of it, in the
-// last; or as even as the optimizer's granularity allows, over all buckets where it needs whole matrices.
+// last; or as even as the optimizer's granularity and the blocks of GradientPlanOptions allow, over all buckets where
+// it needs whole matrices.
 #pragma once
 
 #include <cstdint>

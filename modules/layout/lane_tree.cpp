@@ -1,6 +1,9 @@
 #include "layout/lane_tree.hpp"
 
+#include <algorithm>
 #include <bit>
+
+#include "base/error.hpp"
 
 namespace lockstep::layout {
 namespace {
@@ -23,6 +26,10 @@ void collect_largest(const LaneNode& node, const LaneNode& among, std::vector<La
 
 }  // namespace
 
+LaneTree::LaneTree(std::int64_t lanes, std::int64_t replicas) : lanes_(lanes), of_replica_(lanes / replicas) {
+    LOCKSTEP_ASSERT(lanes % replicas == 0);
+}
+
 std::vector<LaneNode> LaneTree::leaves(std::int64_t replica) const {
     std::vector<LaneNode> nodes;
     for (std::int64_t lane = 0; lane < of_replica_; ++lane)
@@ -34,6 +41,13 @@ std::vector<LaneNode> LaneTree::largest(std::int64_t replica) const {
     std::vector<LaneNode> nodes;
     collect_largest({0, lanes_}, {replica * of_replica_, (replica + 1) * of_replica_}, nodes);
     return nodes;
+}
+
+double LaneTree::most_nodes() const {
+    std::size_t most = 0;
+    for (std::int64_t replica = 0; replica < lanes_ / of_replica_; ++replica)
+        most = std::max(most, largest(replica).size());
+    return static_cast<double>(most);
 }
 
 bool LaneTree::are_halves(const LaneNode& left, const LaneNode& right) const {
@@ -63,6 +77,21 @@ std::vector<std::size_t> LaneTree::sums_behind(const std::vector<LaneNode>& node
         }
     }
     return sums;
+}
+
+std::vector<std::size_t> LaneTree::waiting_behind(std::int64_t replica) const {
+    std::vector<std::size_t> waiting;
+    std::size_t now = 0;
+    for (const std::size_t sums : sums_behind(leaves(replica))) {
+        now = now + 1 - sums;
+        waiting.push_back(now);
+    }
+    return waiting;
+}
+
+std::size_t LaneTree::most_waiting(std::int64_t replica) const {
+    const std::vector<std::size_t> waiting = waiting_behind(replica);
+    return waiting.size() == 1 ? 0 : *std::max_element(waiting.begin(), waiting.end() - 1);
 }
 
 }  // namespace lockstep::layout

@@ -6,6 +6,7 @@
 // A node of n lanes has the largest power of two below n on its left, so that most replicas' lanes are few nodes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,17 +19,20 @@ struct LaneNode {
 
 class LaneTree {
   public:
-    // `replicas` divide the lanes evenly.
-    LaneTree(std::int64_t lanes, std::int64_t replicas) : lanes_(lanes), of_replica_(lanes / replicas) {}
+    LaneTree(std::int64_t lanes, std::int64_t replicas);  // which divide the lanes evenly
 
     std::int64_t lanes() const { return lanes_; }
     std::int64_t lanes_of_replica() const { return of_replica_; }
     std::vector<LaneNode> leaves(std::int64_t replica) const;
     // The largest nodes that a replica has whole, ascending; together they are its lanes.
     std::vector<LaneNode> largest(std::int64_t replica) const;
+    double most_nodes() const;  // of these, of any replica
     // For nodes that follow each other, put on a stack one by one: how many times, behind each, the two on top are
     // added up, since they are the halves of a node.
     std::vector<std::size_t> sums_behind(const std::vector<LaneNode>& nodes) const;
+    // How many sums of a replica's nodes wait for later ones behind each of its lanes.
+    std::vector<std::size_t> waiting_behind(std::int64_t replica) const;
+    std::size_t most_waiting(std::int64_t replica) const;  // behind all but the last
 
   private:
     bool are_halves(const LaneNode& left, const LaneNode& right) const;

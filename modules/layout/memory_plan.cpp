@@ -135,7 +135,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     plan.gradients = parameters.gradient_bytes();
     if (lanes > 0)
         plan.gradients += LaneBuffers(backend.device(), gradients, LaneTree(lanes, grid.data), grid,
-                                      place.replica(grid), layout.trained_total())
+                                      place.replica(grid), layout.trained_total(), description.parallel.bucket_bytes)
                               .bytes();
     const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
     plan.optimizer_state = optim::optimizer_bytes(optimizer, {backend, parameters, description.optimizer});
@@ -169,7 +169,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
 
     const bool ends =
         grid.pipeline > 1 && model.tied_head && (plan.chunks.front().embedding || plan.chunks.back().head);
-    if (device == DeviceKind::cpu && (grid.replicas() > 1 || ends)) {
+    if (device == DeviceKind::cpu && lanes == 0 && (grid.replicas() > 1 || ends)) {
         plan.communication = std::min(parameters.gradient_bytes(), cluster::most_reduced_at_once);
         if (divides_optimizer(description, grid)) plan.communication *= 2;
     }
@@ -243,7 +243,7 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
         if (model::divides_sequences(description.model)) ways.push_back("a larger parallel.context");
     } else {
         if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
-        if (description.parallel.lanes > 0) ways.push_back("parallel.lanes = 0, or as many lanes as replicas");
+        if (description.parallel.lanes > 0) ways.push_back("parallel.lanes = 0, or fewer lanes a replica");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");
     }

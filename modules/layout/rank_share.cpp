@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "layout/batch_plan.hpp"
+#include "layout/lane_tree.hpp"
 #include "layout/pipeline_schedule.hpp"
 #include "layout/run_layout.hpp"
 #include "model/mixers/registry.hpp"
+#include "optim/gradient_norm.hpp"
 #include "optim/registry.hpp"
 
 namespace lockstep::layout {
@@ -32,6 +34,10 @@ Type compute_type(config::Precision precision) {
 BatchParts parts_of_batch(const config::RunDescription& description, const config::Grid& grid) {
     const std::int64_t lanes = description.parallel.lanes;
     return lanes > 0 ? BatchParts{lanes, true} : BatchParts{grid.data, false};
+}
+
+std::int64_t lanes_of_replica(const config::RunDescription& description, const config::Grid& grid) {
+    return std::max<std::int64_t>(1, description.parallel.lanes / grid.data);
 }
 
 BatchShare share_of_batch(const config::RunDescription& description, const config::Grid& grid, DeviceKind device) {
@@ -91,7 +97,9 @@ LargestShare largest_share(const config::RunDescription& description, const conf
     place.data = grid.data - 1;  // has what is left over where parts are even
     place.context = grid.context - 1;
     LargestShare largest{place, 1};
-    if (!divides_optimizer(description, grid)) return largest;
+    const std::int64_t lanes = description.parallel.lanes;
+    const bool divided = divides_optimizer(description, grid);
+    if (!divided && lanes == 0) return largest;
     const auto chunks = share_of_model(description, grid, place.pipeline);
     const model::ParameterLayout layout(model::describe_parameters(description.model, chunks),
                                         {place.tensor, grid.tensor});
@@ -101,18 +109,30 @@ LargestShare largest_share(const config::RunDescription& description, const conf
         for (const model::Piece& piece : plan.owned(replica)) count += piece.count;
         return count;
     };
-    std::int64_t most = owned_by(place.replica(grid));
+    // Elements kept: of the optimizer's state about as many as two moments and a master, and sums that wait.
+    constexpr std::int64_t states = 3;
+    const auto kept_by = [&](const cluster::GridPlace& of, std::int64_t owned) {
+        std::int64_t waiting = 0;
+        if (lanes > 0)
+            waiting =
+                static_cast<std::int64_t>(LaneTree(lanes, grid.data).most_waiting(of.data)) * layout.trained_total();
+        return waiting + (divided ? states * owned : 0);
+    };
+    std::int64_t most_owned = owned_by(place.replica(grid)), most_kept = kept_by(place, most_owned);
     for (std::int64_t data = 0; data < grid.data; ++data)
         for (std::int64_t context = 0; context < grid.context; ++context) {
             cluster::GridPlace other = place;
             other.data = data;
             other.context = context;
-            const std::int64_t count = owned_by(other.replica(grid));
-            if (count <= most) continue;
-            most = count;
+            const std::int64_t owned = owned_by(other.replica(grid)), kept = kept_by(other, owned);
+            most_owned = std::max(most_owned, owned);
+            if (kept <= most_kept) continue;
+            most_kept = kept;
             largest.place = other;
         }
-    largest.share = static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(1, layout.trained_total()));
+    if (divided)
+        largest.share =
+            static_cast<double>(most_owned) / static_cast<double>(std::max<std::int64_t>(1, layout.trained_total()));
     return largest;
 }
 

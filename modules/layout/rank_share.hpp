@@ -23,7 +23,9 @@ struct BatchShare {
     std::int64_t micro_batches = 1;         // of a step with batch.global
     std::int64_t fewest_micro_batches = 1;  // of a step with the first batch of a ramp
 };
+// What divides the batch, and how many of the lanes a replica has (1 without lanes).
 BatchParts parts_of_batch(const config::RunDescription& description, const config::Grid& grid);
+std::int64_t lanes_of_replica(const config::RunDescription& description, const config::Grid& grid);
 BatchShare share_of_batch(const config::RunDescription& description, const config::Grid& grid, DeviceKind device);
 
 // The pieces of the model on a stage of the pipeline, in their order.
@@ -40,12 +42,14 @@ std::int64_t begun_ahead(const config::RunDescription& description, bool last_al
 std::vector<int> slots_of_stage(const config::RunDescription& description, const config::Grid& grid,
                                 const cluster::GridPlace& place, std::int64_t micro_batches);
 
+// What its ranks send beside collectives and messages between neighbours.
 cluster::MessagesUsed messages_used(const config::RunDescription& description);
 
 // Whether replicas divide the optimizer (ZeRO stage 1).
 bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid);
 
-// Of the replicas of a stage and tensor rank, the one that updates most, and its share of what they update.
+// Of the replicas of a stage and tensor rank, the one that updates most, or with lanes keeps most sums, and the largest
+// share of what they update.
 struct LargestShare {
     cluster::GridPlace place;
     double share = 1;

@@ -127,6 +127,10 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
     else
         problem = why_impossible(description, wanted);
     if (problem.empty()) return wanted;
+    if (description.parallel.lanes > 0)  // another grid would give other bits
+        if (const std::int64_t most = most_ranks(description, ranks); most > 0)
+            throw usage_error("{}; start {} rank{}, which give{} the same bits", problem, most, plural(most),
+                              most == 1 ? "s" : "");
     std::vector<std::string> names;
     for (const auto& grid : nearest_grids(description, ranks, wanted))
         if (names.size() < names_at_most) names.push_back(grid_text(grid));

@@ -181,22 +181,27 @@ void ParameterSet::overwrite_in_first_pass(const std::string& name) const {
 }
 
 // What lies between the overwritten ones, alignment included.
-std::vector<Tensor> ParameterSet::gradients_to_clear() const {
+std::vector<Tensor> ParameterSet::gradients_to_clear(const Piece& range) const {
     std::vector<Tensor> tensors;
-    std::int64_t cleared = 0;
+    std::int64_t cleared = range.first;
     const auto clear_until = [&](std::int64_t end) {
+        end = std::min(end, range.first + range.count);
         if (end > cleared) tensors.push_back(all_gradients_.slice(cleared, end - cleared));
     };
     for (const std::size_t index : passes_->overwritten) {
         clear_until(layout_.offset(index));
-        cleared = layout_.offset(index) + layout_.count(index);
+        cleared = std::max(cleared, layout_.offset(index) + layout_.count(index));
     }
     clear_until(all_gradients_.count());
     return tensors;
 }
 
 void ParameterSet::clear_gradients(kernels::Backend& backend) {
-    if (!all_gradients_.empty()) backend.clear(gradients_to_clear());
+    if (!all_gradients_.empty()) clear_gradients(backend, {0, all_gradients_.count()});
+}
+
+void ParameterSet::clear_gradients(kernels::Backend& backend, const Piece& range) {
+    backend.clear(gradients_to_clear(range));
 }
 
 bool ParameterSet::trains(const std::string& prefix) const {

@@ -52,15 +52,17 @@ class ParameterSet {
     Tensor frozen_value(std::size_t index) const;
     bool trains(const std::string& prefix) const;  // any parameter with this name prefix
 
-    // A layer may overwrite a gradient in a step's first backward pass instead of adding to it, if it computes the
-    // whole of it exactly once in every pass. It registers the parameter, whose gradient is then not cleared, and asks
-    // before it writes how the coming pass must.
+    // A layer may overwrite a gradient in the first backward pass of a step or lane instead of adding to it, if it
+    // computes the whole of it exactly once in every pass. It registers the parameter, whose gradient is then not
+    // cleared, and asks before it writes how the coming pass must.
     void overwrite_in_first_pass(const std::string& name) const;
     const kernels::Accumulate& coming_pass() const { return passes_->accumulate; }
     void set_first_pass(bool first) {
         passes_->accumulate = first ? kernels::Accumulate::no : kernels::Accumulate::yes;
     }
-    void clear_gradients(kernels::Backend& backend);  // before a step: those that no layer overwrites
+    // Before a step, or of a range before a lane: those that no layer overwrites.
+    void clear_gradients(kernels::Backend& backend);
+    void clear_gradients(kernels::Backend& backend, const Piece& range);
     Type compute_type() const { return compute_; }
 
     // Flat tensors; empty if there are none. Gradients, and values if there are working copies, cover trained
@@ -98,7 +100,7 @@ class ParameterSet {
         std::set<std::size_t> overwritten;  // parameters
     };
     std::size_t at(const std::string& name) const;
-    std::vector<Tensor> gradients_to_clear() const;
+    std::vector<Tensor> gradients_to_clear(const Piece& range) const;
     bool is_kept_exactly(std::size_t index) const;
     std::int64_t exact_position(std::int64_t position) const;
     void plan_exact();

@@ -17,7 +17,7 @@ struct NormPlan {
     cluster::Communicator* communicator = nullptr;  // sums over these ranks; null: this rank alone
     // Ranks with the same sums, each over its own communicator; null: none. They agree on one result, since
     // communicators may add in different orders.
-    cluster::Communicator* replicas = nullptr;
+    cluster::Communicator* replicas = nullptr;  // not in blocks
 
     // Sums of blocks of each parameter, added up in an order that does not depend on how replicas divide the gradients;
     // pieces then begin and end with blocks or parameters, and padding is not counted. `communicator` has the ranks of
@@ -33,7 +33,8 @@ std::vector<model::Piece> counted_pieces(const model::ParameterSet& parameters, 
 
 class GradientNorm {
   public:
-    static constexpr std::int64_t block = 65536;  // elements of a parameter
+    // Elements of a parameter. Small, so that many replicas have as many of a bucket each.
+    static constexpr std::int64_t block = 4096;
 
     // The parameters outlive it.
     GradientNorm(kernels::Backend& backend, const model::ParameterSet& parameters, NormPlan plan);

@@ -49,8 +49,10 @@ class ReducingExchange final : public GradientExchange {
 }  // namespace
 
 std::unique_ptr<GradientExchange> make_gradient_exchange(const Launch& launch, const TrainingState& state,
-                                                         const model::TensorGroup& tensor_group) {
-    if (launch.description.parallel.lanes > 0) return std::make_unique<LaneExchange>(launch, state, tensor_group);
+                                                         const model::TensorGroup& tensor_group, trace::Tracer* tracer,
+                                                         const Regions& regions) {
+    if (launch.description.parallel.lanes > 0)
+        return std::make_unique<LaneExchange>(launch, state, tensor_group, tracer, regions);
     return std::make_unique<ReducingExchange>(launch, state, tensor_group);
 }
 

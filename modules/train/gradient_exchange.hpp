@@ -9,6 +9,7 @@
 
 #include "cluster/process_grid.hpp"
 #include "model/tensor_group.hpp"
+#include "train/regions.hpp"
 #include "train/training_state.hpp"
 
 namespace lockstep::train {
@@ -20,6 +21,7 @@ class GradientExchange {
     GradientExchange& operator=(const GradientExchange&) = delete;
     virtual ~GradientExchange() = default;
 
+    virtual void begin_step(bool) {}  // whether its phases are timed exactly
     // This rank's backward passes of a lane, or without lanes of the step (lane 0), have completed the bucket.
     virtual void complete(std::size_t bucket, std::int64_t lane) = 0;
     // After the last backward pass: the sums are there. Also adds up `losses` (fp64) over all ranks.
@@ -29,7 +31,8 @@ class GradientExchange {
 
 // By all-reduces or reduce-scatters; with parallel.lanes by lanes. The arguments outlive it.
 std::unique_ptr<GradientExchange> make_gradient_exchange(const Launch& launch, const TrainingState& state,
-                                                         const model::TensorGroup& tensor_group);
+                                                         const model::TensorGroup& tensor_group, trace::Tracer* tracer,
+                                                         const Regions& regions);
 
 // With ZeRO, all-gathers the replicas' parts of the parameters; else a no-op.
 void gather_parameters(const TrainingState& state, const cluster::ProcessGroups& groups);

@@ -5,7 +5,6 @@
 #include "cluster/flight_recorder.hpp"
 #include "device/gpu.hpp"
 #include "device/sync.hpp"
-#include "layout/rank_share.hpp"
 
 namespace lockstep::train {
 namespace {

@@ -54,7 +54,8 @@ class Pipeline {
         bool exact = false;                         // every phase is timed separately
         double gradient_scale = 1;                  // gradients are those of loss x gradient_scale
     };
-    // One step. loss_sum (fp64 [1]) += the losses of this rank's tokens, on ranks with the head.
+    // One step. loss_sum (fp64 [1]) += the losses of this rank's tokens, on ranks with the head; what is there when a
+    // lane's losses are complete is that lane's, and for the receiver of the event to clear.
     void run(const Work& work, Tensor loss_sum, const Load& load, const Events& events);
     // One micro-batch forward; loss_sum as above.
     void forward_only(Tensor loss_sum, const Load& load);
@@ -68,7 +69,7 @@ class Pipeline {
     struct Chunk {
         std::unique_ptr<model::Stage> stage;
         std::vector<layout::Segment> segments;
-        // By whether it is the first pass of a step, first segment, number of segments.
+        // By whether it is the first pass of a step or lane, first segment, number of segments.
         std::map<std::tuple<bool, std::size_t, std::size_t>, std::unique_ptr<kernels::Recording>> recordings;
         std::vector<BatchTensors> batches;  // per slot, where tokens are needed
         std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // per slot

@@ -228,7 +228,7 @@ void choose_products(const Launch& launch, const model::ParameterSet& parameters
     const model::CountedRank rank{launch.plan.chunks,
                                   {launch.groups.place.tensor, launch.grid.tensor},
                                   parameters.owned(),
-                                  launch.plan.micro_batches > 1};
+                                  launch.plan.micro_batches > layout::lanes_of_replica(description, launch.grid)};
     std::unique_ptr<kernels::ProductTuner> tuner;
     Kept kept;
     cluster::together(*launch.control, [&] {

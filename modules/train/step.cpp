@@ -64,6 +64,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
     parts_.pipeline.set_inner_rate_factor(
         optim::inner_rate_factor(description.model, description.schedule.warmup, step));
     parts_.layers.set_timed(exact);
+    parts_.exchange.begin_step(exact);
     clear(exact);
     run_passes(numbers.batch, issued.targets, exact);
     exchange_gradients(exact);

@@ -1,7 +1,5 @@
 #include "train/step_loss.hpp"
 
-#include <algorithm>
-
 namespace lockstep::train {
 
 // Without lanes all ranks add to one sum.

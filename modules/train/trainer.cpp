@@ -142,7 +142,7 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
       tracer_(open_trace(launch)),
       regions_(register_regions(*tracer_, launch.description.model.layers)),
       layers_(launch.groups, launch.description.parallel.sequence, tracer_.get(), regions_.communication),
-      exchange_(make_gradient_exchange(launch, state, layers_.tensor)),
+      exchange_(make_gradient_exchange(launch, state, layers_.tensor, tracer_.get(), regions_)),
       control_(launch, *tracer_, regions_.communication),
       source_epochs_(*launch.data.training) {
     const trace::Scope timed(*tracer_, regions_.initialization);

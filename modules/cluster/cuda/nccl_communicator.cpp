@@ -223,6 +223,7 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_transfer(const NcclChannel& ch
 
 std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor values, int to, int tag) {
     group_->check_transfer(use_, to, tag);
+    LOCKSTEP_ASSERT(use_ == Use::transfers);
     static_cast<void>(group_->note(FlightKind::send, values.bytes(), to, true));
     const NcclChannel& way = channel(rank(), to);
     return begin_transfer(way, [&] {
@@ -233,6 +234,7 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor values, int to, in
 
 std::unique_ptr<Transfer> NcclCommunicator::begin_receive(Tensor values, int from, int tag) {
     group_->check_transfer(use_, from, tag);
+    LOCKSTEP_ASSERT(use_ == Use::transfers);
     static_cast<void>(group_->note(FlightKind::receive, values.bytes(), from, true));
     const NcclChannel& way = channel(from, rank());
     return begin_transfer(way, [&] {
@@ -243,11 +245,12 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_receive(Tensor values, int fro
 
 // In one group on the collectives' channel: the order of exchanges is that of all ranks.
 std::unique_ptr<Transfer> NcclCommunicator::begin_exchange(const std::vector<Message>& messages, int tag) {
+    std::size_t bytes = 0;
     for (const Message& message : messages) {
         group_->check_transfer(use_, message.rank, tag);
-        static_cast<void>(group_->note(message.sent ? FlightKind::send : FlightKind::receive, message.values.bytes(),
-                                       message.rank, true));
+        bytes += message.values.bytes();
     }
+    static_cast<void>(group_->note(FlightKind::exchange, bytes, -1, true));
     open_collectives();
     const NcclChannel& way = *collectives_;
     return begin_transfer(way, [&] {

@@ -82,6 +82,10 @@ BOOST_AUTO_TEST_CASE(a_replica_has_few_nodes) {
                 BOOST_TEST(next == (replica + 1) * tree.lanes_of_replica());
             }
         }
+    // Of nine, a replica between has most to keep.
+    BOOST_TEST(LaneTree(9, 3).most_waiting(0) == 1u);
+    BOOST_TEST(LaneTree(9, 3).most_waiting(1) == 2u);
+    BOOST_TEST(LaneTree(9, 3).most_nodes() == 2);
     // Powers of two give one each; so do four lanes of twelve.
     BOOST_TEST(LaneTree(64, 8).largest(5).size() == 1u);
     for (std::int64_t replica = 0; replica < 3; ++replica) BOOST_TEST(LaneTree(12, 3).largest(replica).size() == 1u);
@@ -98,7 +102,7 @@ BOOST_AUTO_TEST_CASE(sums_wait_in_buffers_that_are_planned) {
         plan.buckets = {bucket};
         Device device;
         device.imaginary = true;
-        const LaneBuffers buffers(device, plan, LaneTree(lanes, grid.data), grid, replica, 1024);
+        const LaneBuffers buffers(device, plan, LaneTree(lanes, grid.data), grid, replica, 1024, 1 << 20);
         return std::pair(buffers.waiting().size(), buffers.received().count());
     };
     const auto of = [](std::size_t waiting, std::int64_t received) { return std::pair(waiting, received); };

@@ -414,6 +414,36 @@ BOOST_AUTO_TEST_CASE(buckets_leave_out_what_is_frozen) {
                 }
 }
 
+// With lanes, so that the sums of squares of whole blocks are any number of replicas'.
+BOOST_AUTO_TEST_CASE(cuts_lie_between_blocks_of_a_parameter) {
+    config::RunDescription description = small();
+    description.model.vocabulary = 5003;
+    const auto chunks = std::vector<model::StageRange>{model::whole_model(description.model)};
+    const model::ParameterLayout layout(model::describe_parameters(description.model, chunks), {});
+    for (const std::int64_t replicas : {1, 2, 3, 7, 30})
+        for (const std::int64_t bucket_bytes : {1 << 10, 1 << 17, 1 << 25}) {
+            GradientPlanOptions options;
+            options.bucket_bytes = bucket_bytes;
+            options.replicas = replicas;
+            options.block = 4096;
+            for (const Bucket& bucket : plan_gradients(layout, chunks, options).buckets) {
+                BOOST_TEST(bucket.cuts.size() == static_cast<std::size_t>(replicas + 1));
+                BOOST_TEST(bucket.cuts.front() == 0);
+                BOOST_TEST(bucket.cuts.back() == bucket.range.count);
+                BOOST_TEST(std::is_sorted(bucket.cuts.begin(), bucket.cuts.end()));
+                for (std::size_t i = 1; i + 1 < bucket.cuts.size(); ++i) {
+                    const std::int64_t position = bucket.range.first + bucket.cuts[i];
+                    if (bucket.cuts[i] == bucket.range.count) continue;
+                    BOOST_TEST((position - layout.offset(layout.at(position))) % options.block == 0);
+                    // No further from an even one than half a block.
+                    const double even = static_cast<double>(bucket.range.count) * static_cast<double>(i) /
+                                        static_cast<double>(replicas);
+                    BOOST_TEST(std::abs(static_cast<double>(bucket.cuts[i]) - even) <= 4096 / 2 + even / 16 + 256);
+                }
+            }
+        }
+}
+
 BOOST_AUTO_TEST_CASE(a_rank_without_trained_parameters_has_no_optimizer_state) {
     config::ModelDescription model = small().model;
     model.frozen = {"blocks/[345]/*", "final_norm/*", "embedding/*"};
