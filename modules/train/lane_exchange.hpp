@@ -54,7 +54,7 @@ class LaneExchange final : public GradientExchange {
     layout::LaneBuffers buffers_;
     PhaseTimer timer_;
     Regions regions_;
-    bool exact_ = false;  // what waits in the backward pass is timed
+    bool exact_ = false;                            // what waits in the backward pass is timed
     std::vector<std::size_t> sums_behind_lane_;     // of this rank's lanes
     std::vector<std::size_t> waiting_behind_lane_;  // likewise
     std::vector<std::size_t> nodes_of_replica_;     // by place along the data axis: its largest nodes
