@@ -178,10 +178,13 @@ int print_most_ranks(const std::string& path, const std::vector<std::string>& se
     const config::RunDescription description = train::read_run(path, settings, *cluster::make_solo_group());
     config::check(description);
     const std::int64_t ranks = layout::most_ranks(description, limit);
-    if (ranks == 0)
-        throw usage_error(
-            "{} cannot be trained on {} rank{} or fewer: its grid needs more, or does not divide the batch or its lanes",
-            path, limit, plural(limit));
+    if (ranks == 0) {
+        config::Grid fewest = description.parallel;
+        fewest.data = std::max<std::int64_t>(fewest.data, 1);
+        const std::string why = layout::why_impossible(description, fewest);
+        throw usage_error("{} cannot be trained on {} rank{} or fewer: {}", path, limit, plural(limit),
+                          why.empty() ? fmt::format("its grid needs {}", fewest.ranks()) : why);
+    }
     fmt::print("{}\n", ranks);
     return 0;
 }

@@ -77,6 +77,7 @@ std::vector<Values> values_of(const trace::Header& header) {
         {"context", "context parallel", {at(description, "parallel.context")}},
         {"interleave", "pieces a pipeline stage", {at(description, "parallel.interleave")}},
         {"zero", "ZeRO stage", {at(description, "parallel.zero")}},
+        {"lanes", "lanes", {at(description, "parallel.lanes")}},
         {"recompute", "recomputation", {at(description, "parallel.recompute")}},
         {"precision", "precision", {at(description, "precision.compute")}},
         {"device", "device", {at(description, "run.device")}},

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::layout {
 
@@ -47,8 +48,13 @@ std::int64_t micro_batch_size(const config::BatchSection& batch, const BatchPart
                                                        : fmt::format("batch.ramp has steps of {}", size);
         if (size % count != 0) {
             const std::int64_t below = size / count * count;
-            throw usage_error("{} sequences, which do not divide evenly among {}; {} would", steps, all,
-                              below == 0 ? fmt::format("{}", count) : fmt::format("{} or {}", below, below + count));
+            std::string ways = below == 0 ? fmt::format("{}", count) : fmt::format("{} or {}", below, below + count);
+            if (parts.lanes) {
+                std::int64_t fewer = std::min(size, count);
+                while (size % fewer != 0) --fewer;
+                ways = fmt::format("{} lane{}, or {} sequences", fewer, plural(fewer), ways);
+            }
+            throw usage_error("{} sequences, which do not divide evenly among {}; {} would", steps, all, ways);
         }
         const std::int64_t share = size / count;
         if (share % multiple != 0)

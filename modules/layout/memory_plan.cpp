@@ -134,9 +134,10 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
     if (lanes > 0)
-        plan.gradients += LaneBuffers(backend.device(), gradients, LaneTree(lanes, grid.data), grid,
-                                      place.replica(grid), layout.trained_total(), description.parallel.bucket_bytes)
-                              .bytes();
+        plan.lanes = LaneBuffers(backend.device(), gradients, LaneTree(lanes, grid.data), grid, place.replica(grid),
+                                 layout.trained_total(), description.parallel.bucket_bytes)
+                         .bytes();
+    plan.gradients += plan.lanes;
     const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
     plan.optimizer_state = optim::optimizer_bytes(optimizer, {backend, parameters, description.optimizer});
 
@@ -218,10 +219,12 @@ std::string memory_text(const MemoryPlan& plan) {
         plan.communication > 0
             ? fmt::format(", plus up to {} for MPI while gradients are reduced", bytes_text(plan.communication))
             : "";
+    const std::string of_lanes =
+        plan.lanes > 0 ? fmt::format(" ({} of them sums of lanes)", bytes_text(plan.lanes)) : "";
     return fmt::format(
-        "blocks {}; parameters {}, gradients {}, optimizer state {}, activations {} ({} micro-batch{} in flight), workspace "
-        "{}, together {}{}",
-        blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.optimizer_state),
+        "blocks {}; parameters {}, gradients {}{}, optimizer state {}, activations {} ({} micro-batch{} in flight), "
+        "workspace {}, together {}{}",
+        blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), of_lanes, bytes_text(plan.optimizer_state),
         bytes_text(plan.activations), plan.under_way, plural(plan.under_way, "es"), bytes_text(plan.workspace),
         bytes_text(plan.planned()), of_mpi);
 }
@@ -243,7 +246,7 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
         if (model::divides_sequences(description.model)) ways.push_back("a larger parallel.context");
     } else {
         if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
-        if (description.parallel.lanes > 0) ways.push_back("parallel.lanes = 0, or fewer lanes a replica");
+        if (2 * plan.lanes > plan.gradients) ways.push_back("fewer lanes a replica (parallel.lanes)");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");
     }

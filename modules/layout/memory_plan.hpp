@@ -16,7 +16,8 @@ namespace lockstep::layout {
 // Bytes of the device, unless said otherwise.
 struct MemoryPlan {
     std::size_t parameters = 0;  // fp32 values and working copies
-    std::size_t gradients = 0;   // with the sums that wait to be added up by lanes
+    std::size_t gradients = 0;   // with those of lanes:
+    std::size_t lanes = 0;       // sums that wait to be added up, and what other replicas send
     std::size_t optimizer_state = 0;
     std::size_t activations = 0;  // of all micro-batches in flight
     std::size_t workspace = 0;

@@ -95,13 +95,14 @@ std::string why_impossible(const config::RunDescription& description, const conf
             description.optimizer.kind, grid.replicas());
     if (interleave > 1 && grid.pipeline == 1)
         return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", interleave);
-    if (const std::int64_t lanes = description.parallel.lanes; lanes % grid.data != 0)
-        return fmt::format("{} replicas of the model do not divide parallel.lanes = {} evenly", grid.data, lanes);
     try {
         micro_batch_size(description.batch, parts_of_batch(description, grid), interleave > 1 ? grid.pipeline : 1, 1);
     } catch (const Error& error) {
         return error.what();
     }
+    if (const std::int64_t lanes = description.parallel.lanes; lanes % grid.data != 0)
+        return fmt::format("parallel.lanes = {} cannot be divided evenly among {} replicas of the model", lanes,
+                           grid.data);
     return "";
 }
 
@@ -129,8 +130,7 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
     if (problem.empty()) return wanted;
     if (description.parallel.lanes > 0)  // another grid would give other bits
         if (const std::int64_t most = most_ranks(description, ranks); most > 0)
-            throw usage_error("{}; start {} rank{}, which give{} the same bits", problem, most, plural(most),
-                              most == 1 ? "s" : "");
+            throw usage_error("{}; start {} rank{} instead", problem, most, plural(most));
     std::vector<std::string> names;
     for (const auto& grid : nearest_grids(description, ranks, wanted))
         if (names.size() < names_at_most) names.push_back(grid_text(grid));

@@ -27,16 +27,21 @@ GradientNorm::GradientNorm(kernels::Backend& backend, const model::ParameterSet&
     : backend_(backend), parameters_(parameters), plan_(std::move(plan)) {
     if (!plan_.in_blocks) return;
     const model::ParameterLayout& layout = parameters.layout();
-    std::int64_t blocks = 0;
-    for (std::size_t i = 0; i < layout.size() && layout.descriptions()[i].trained; ++i) {
-        first_block_.push_back(blocks);
-        blocks += (layout.count(i) + block - 1) / block;
-    }
+    const auto blocks_of = [](std::int64_t count) { return (count + block - 1) / block; };
+    std::vector<std::int64_t> first_block = {0};  // of each parameter, and their number
+    for (std::size_t i = 0; i < layout.size() && layout.descriptions()[i].trained; ++i)
+        first_block.push_back(first_block.back() + blocks_of(layout.count(i)));
     const std::int64_t ranks = plan_.communicator != nullptr ? plan_.communicator->size() : 1;
     memory_ = planned(backend.device(), "gradient norm", [&](Arena& arena) {
-        blocks_ = arena.allocate(Type::fp64, {blocks, 2});
+        blocks_ = arena.allocate(Type::fp64, {first_block.back(), 2});
         ranks_ = arena.allocate(Type::fp64, {ranks, 2});
     });
+    for (const ParameterRange& range : ranges_of(layout, plan_.counted)) {
+        if (range.count == 0) continue;
+        LOCKSTEP_ASSERT(range.first % block == 0);
+        counted_.push_back({blocks_.slice(first_block[range.parameter] + range.first / block, blocks_of(range.count)),
+                            {plan_.counted[range.piece].first + range.begin, range.count}});
+    }
 }
 
 std::int64_t GradientNorm::padding() const {
@@ -59,14 +64,9 @@ void GradientNorm::sum(Tensor totals) const {
 // What other ranks have is zero here, so that a reduction, whatever its order, only gathers.
 void GradientNorm::sum_blocks(Tensor totals) const {
     backend_.fill(blocks_, 0);
-    for (const ParameterRange& range : ranges_of(parameters_.layout(), plan_.counted)) {
-        if (range.count == 0) continue;
-        LOCKSTEP_ASSERT(range.first % block == 0);
-        const std::int64_t first = first_block_[range.parameter] + range.first / block;
+    for (const Blocks& counted : counted_)
         backend_.block_sums_of_squares(
-            blocks_.slice(first, (range.count + block - 1) / block),
-            parameters_.all_gradients().slice(plan_.counted[range.piece].first + range.begin, range.count), block);
-    }
+            counted.sums, parameters_.all_gradients().slice(counted.piece.first, counted.piece.count), block);
     if (plan_.owners) plan_.owners->all_reduce(blocks_, cluster::Reduce::sum);
     if (plan_.communicator == nullptr || plan_.communicator->size() == 1) return backend_.sum_rows(totals, blocks_);
     backend_.fill(ranks_, 0);

@@ -51,7 +51,11 @@ class GradientNorm {
     kernels::Backend& backend_;
     const model::ParameterSet& parameters_;
     NormPlan plan_;
-    std::vector<std::int64_t> first_block_;  // of each parameter
+    struct Blocks {
+        Tensor sums;  // rows of blocks_
+        model::Piece piece;
+    };
+    std::vector<Blocks> counted_;  // a parameter's, or a part's of one
     Arena memory_;
     Tensor blocks_;  // fp64 [blocks of all parameters, 2]
     Tensor ranks_;   // fp64 [ranks of the communicator, 2]

@@ -28,6 +28,9 @@ void log_launch(const Launch& launch) {
     if (ranks > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; communication: {}", grid.data, grid.tensor,
                   grid.pipeline, grid.context, devices.carrier);
+    if (const std::int64_t lanes = launch.description.parallel.lanes; lanes > 0)
+        log::info("lanes: {}, {} a replica; the bits are those of any number of replicas that divides them", lanes,
+                  lanes / grid.data);
     if (sync_mode() != SyncMode::async) log::info("sync mode: {}", config::word_of(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP per token", model.preset.empty() ? "" : model.preset + ", ",
               config::mixers_text(model), with_commas(model::parameter_count(model)),

@@ -49,15 +49,17 @@ void check_free_memory(const Launch& launch) {
     std::vector<Need> all(static_cast<std::size_t>(launch.session.size()));
     std::memcpy(all.data(), bytes.data(), bytes.size());
     cluster::together(*launch.control, [&] {
-        std::uint64_t planned = 0, free = own.free;
+        std::uint64_t planned = 0, most = 0, free = own.free;
         int ranks = 0;
         for (const Need& one : all) {
             if (one.device != own.device) continue;
             planned += one.planned;
+            most = std::max(most, one.planned);
             free = std::min(free, one.free);
             ++ranks;
         }
-        if (planned <= free) return;
+        // The rank that plans most says so.
+        if (planned <= free || own.planned < most) return;
         throw usage_error("not enough memory: {} rank{} would use {} on {} of {}, which has {} free; rank {}: {}; {}",
                           ranks, plural(ranks), bytes_text(planned), on_gpu ? "GPU " + gpu : "the node", place.host,
                           bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
@@ -94,17 +96,23 @@ void log_memory_plan(const Launch& launch) {
     std::string own = layout::memory_text(plan);
     if (launch.devices.on_gpu())
         own += fmt::format("; {} of the GPU left free", bytes_text(launch.devices.free_memory()));
-    constexpr std::size_t width = 512;
-    std::vector<char> line(width);
-    std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());
-    const std::vector<char> all = launch.control->gather(line.data(), width, 0);
+    struct Line {
+        std::uint64_t planned = 0;
+        std::int64_t stage = 0;
+        char text[512] = {};
+    };
+    Line line{plan.planned(), launch.groups.place.pipeline};
+    std::copy_n(own.data(), std::min(own.size(), sizeof line.text - 1), line.text);
+    const std::vector<char> bytes = launch.control->gather(&line, sizeof line, 0);
     if (!launch.root()) return;
+    std::vector<Line> all(static_cast<std::size_t>(launch.session.size()));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
     for (std::int64_t stage = 0; stage < stages; ++stage) {
-        cluster::GridPlace place;
-        place.pipeline = stage;
-        const auto rank = static_cast<std::size_t>(cluster::grid_rank(place, launch.grid));
+        const Line* fullest = nullptr;
+        for (const Line& one : all)
+            if (one.stage == stage && (fullest == nullptr || one.planned > fullest->planned)) fullest = &one;
         const std::string where = stages > 1 ? fmt::format(", stage {} of {}", stage + 1, stages) : "";
-        log::info("memory per rank{}: {}", where, std::string(all.data() + rank * width));
+        log::info("memory per rank{}: {}", where, fullest->text);
     }
     log::detail("writing a checkpoint takes {} more host memory; micro-batches of {} x {} tokens, {} per step",
                 bytes_text(plan.checkpoint + plan.local_checkpoint), plan.micro, batch.length, plan.micro_batches);

@@ -18,7 +18,7 @@ void check_memory_beside_messages(const Launch& launch);
 void check_memory_plan(const Launch& launch, const TrainingState& state, const GradientExchange& exchange,
                        const Pipeline& pipeline);
 
-// Collective. One line per pipeline stage; its ranks differ little.
+// Collective. One line per pipeline stage: its rank that plans most.
 void log_memory_plan(const Launch& launch);
 
 }  // namespace lockstep::train

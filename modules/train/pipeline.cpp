@@ -228,6 +228,7 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
 void Pipeline::run(const Work& work, Tensor loss_sum, const Load& load, const Events& events) {
     const Step step{true, work.exact, static_cast<float>(work.gradient_scale), loss_sum,
                     load, events,     work.micro_batches / work.lanes};
+    LOCKSTEP_ASSERT(work.micro_batches % work.lanes == 0);
     if (work.gradient_scale != gradient_scale_) forget_recordings();
     gradient_scale_ = work.gradient_scale;
     for (Chunk& chunk : chunks_) chunk.stage->set_timed(work.exact);

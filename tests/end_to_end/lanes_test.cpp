@@ -121,9 +121,11 @@ BOOST_AUTO_TEST_CASE(lanes_that_do_not_divide_are_refused) {
         BOOST_TEST(count_of(result.error, "error:") == 1u, result);
     };
     refused(layout(3, 1, 1), "--set parallel.lanes=4 --set parallel.data=auto",
-            "3 replicas of the model do not divide parallel.lanes = 4 evenly; start 2 ranks, which give the same bits");
-    refused(layout(1, 1, 1), "--set parallel.lanes=8",
-            "batch.global = 12 sequences, which do not divide evenly among 8 lanes (parallel.lanes); 8 or 16 would");
+            "parallel.lanes = 4 cannot be divided evenly among 3 replicas of the model; start 2 ranks instead");
+    refused(
+        layout(1, 1, 1), "--set parallel.lanes=8",
+        "batch.global = 12 sequences, which do not divide evenly among 8 lanes (parallel.lanes); 6 lanes, or 8 or 16 "
+        "sequences would");
     refused(layout(1, 1, 1), "--set parallel.lanes=-1", "parallel.lanes");
 }
 
