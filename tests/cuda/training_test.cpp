@@ -339,6 +339,29 @@ BOOST_AUTO_TEST_CASE(the_scale_waits_for_the_hysteresis_and_stops_at_the_minimum
 
 BOOST_AUTO_TEST_SUITE_END()
 
+BOOST_AUTO_TEST_SUITE(lanes)
+
+BOOST_AUTO_TEST_CASE(lanes_give_the_same_bits_on_any_number_of_gpus) {
+    Trained trained;
+    const std::string lanes = "--set run.tune_products=false --set parallel.lanes=6 ";  // of two micro-batches
+    const fs::path one = trained.run(train(lanes), 0, gpus(1));
+    check_near(one, trained.run(train(lanes, "cpu"), 0, gpus(1)), 2e-4);
+    const struct {
+        int ranks, gpus;
+        const char* settings;
+    } cases[] = {{2, 2, ""}, {3, 3, "--set parallel.zero=1"}, {3, 1, ""}};  // the last through pinned memory
+    for (const auto& c : cases) {
+        const fs::path other = trained.run(train(lanes + c.settings), c.ranks, gpus(c.gpus));
+        check_same(other, one);
+        check_same_tensors(checkpoint_file(one, 13), checkpoint_file(other, 13));
+    }
+    const std::string tensor = lanes + "--set schedule.steps=4 --set precision.compute=bf16 --set parallel.tensor=2 ";
+    const fs::path whole = trained.run(train(tensor), 2, gpus(2));
+    check_same(trained.run(train(tensor + "--set parallel.zero=1"), 4, gpus(4)), whole);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
 BOOST_AUTO_TEST_SUITE(grids)
 
 BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
@@ -369,25 +392,6 @@ BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
             check_near(trained.run(train(run + layout.settings), layout.ranks, gpus(layout.ranks)), cpu, 2e-4);
             if (layout.shared) check_near(trained.run(train(run + layout.settings), layout.ranks, gpus(1)), cpu, 2e-4);
         }
-}
-
-BOOST_AUTO_TEST_CASE(lanes_give_the_same_bits_on_any_number_of_gpus) {
-    Trained trained;
-    const std::string lanes = "--set run.tune_products=false --set parallel.lanes=6 ";  // of two micro-batches
-    const fs::path one = trained.run(train(lanes), 0, gpus(1));
-    check_near(one, trained.run(train(lanes, "cpu"), 0, gpus(1)), 2e-4);
-    const struct {
-        int ranks, gpus;
-        const char* settings;
-    } cases[] = {{2, 2, ""}, {3, 3, "--set parallel.zero=1"}, {3, 1, ""}};  // the last through pinned memory
-    for (const auto& c : cases) {
-        const fs::path other = trained.run(train(lanes + c.settings), c.ranks, gpus(c.gpus));
-        check_same(other, one);
-        check_same_tensors(checkpoint_file(one, 13), checkpoint_file(other, 13));
-    }
-    const std::string tensor = lanes + "--set schedule.steps=4 --set precision.compute=bf16 --set parallel.tensor=2 ";
-    const fs::path whole = trained.run(train(tensor), 2, gpus(2));
-    check_same(trained.run(train(tensor + "--set parallel.zero=1"), 4, gpus(4)), whole);
 }
 
 // Every mixer among documents that do not see each other, around windows of 32 tokens.
