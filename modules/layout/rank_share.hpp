@@ -16,6 +16,10 @@ namespace lockstep::layout {
 
 Type compute_type(config::Precision precision);
 
+// What divides the batch, and how many of the lanes a replica has (1 without lanes).
+BatchParts parts_of_batch(const config::RunDescription& description, const config::Grid& grid);
+std::int64_t lanes_of_replica(const config::RunDescription& description, const config::Grid& grid);
+
 // Sequences of a forward pass: batch.micro, or one chosen for the kind of device; and how many such passes a step has.
 // Usage error where the batch cannot be divided so.
 struct BatchShare {
@@ -23,9 +27,6 @@ struct BatchShare {
     std::int64_t micro_batches = 1;         // of a step with batch.global
     std::int64_t fewest_micro_batches = 1;  // of a step with the first batch of a ramp
 };
-// What divides the batch, and how many of the lanes a replica has (1 without lanes).
-BatchParts parts_of_batch(const config::RunDescription& description, const config::Grid& grid);
-std::int64_t lanes_of_replica(const config::RunDescription& description, const config::Grid& grid);
 BatchShare share_of_batch(const config::RunDescription& description, const config::Grid& grid, DeviceKind device);
 
 // The pieces of the model on a stage of the pipeline, in their order.
