@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "cluster/mpi_check.hpp"
@@ -16,39 +15,27 @@
 namespace lockstep::cluster {
 namespace {
 
+// One operation of the flight recorder, however many messages it has.
 class MpiTransfer final : public Transfer {
   public:
     ~MpiTransfer() override {
-        LOCKSTEP_ASSERT(requests.empty() || std::uncaught_exceptions() > 0);
+        LOCKSTEP_ASSERT((received.empty() && sent.empty()) || std::uncaught_exceptions() > 0);
         // The other rank may never come. What is sent may still be read until this process ends.
-        for (MPI_Request& request : requests) {
-            if (receives) static_cast<void>(MPI_Cancel(&request));
+        for (MPI_Request& request : received) {
+            static_cast<void>(MPI_Cancel(&request));
             static_cast<void>(MPI_Request_free(&request));
         }
+        for (MPI_Request& request : sent) static_cast<void>(MPI_Request_free(&request));
     }
     void wait() override {
-        if (requests.empty()) return;
-        std::optional<FlightScope> noted;
-        if (sequence > 0) noted.emplace(sequence);
-        wait_for_all(requests);
+        if (sequence == 0) return;
+        const FlightScope noted(std::exchange(sequence, 0));
+        wait_for_all(received);
+        wait_for_all(sent);
     }
 
-    std::uint64_t sequence = 0;  // in the flight recorder
-    MpiRequests requests;
-    bool receives = false;
-};
-
-// One operation of the flight recorder, however many messages it has.
-class MpiExchange final : public Transfer {
-  public:
-    void wait() override {
-        const FlightScope noted(sequence);
-        received.wait();
-        sent.wait();
-    }
-
-    std::uint64_t sequence = 0;
-    MpiTransfer received, sent;
+    std::uint64_t sequence = 0;  // in the flight recorder; 0: waited for
+    MpiRequests received, sent;
 };
 
 }  // namespace
@@ -166,16 +153,15 @@ std::unique_ptr<Transfer> MpiCommunicator::begin_send(Tensor values, int to, int
     group_->check_transfer(use_, to, tag);
     auto transfer = std::make_unique<MpiTransfer>();
     transfer->sequence = group_->note(FlightKind::send, values.bytes(), to);
-    start_send(transfer->requests, values.data(), values.bytes(), to, tag, group_->comm());
+    start_send(transfer->sent, values.data(), values.bytes(), to, tag, group_->comm());
     return transfer;
 }
 
 std::unique_ptr<Transfer> MpiCommunicator::begin_receive(Tensor values, int from, int tag) {
     group_->check_transfer(use_, from, tag);
     auto transfer = std::make_unique<MpiTransfer>();
-    transfer->receives = true;
     transfer->sequence = group_->note(FlightKind::receive, values.bytes(), from);
-    start_receive(transfer->requests, values.data(), values.bytes(), from, tag, group_->comm());
+    start_receive(transfer->received, values.data(), values.bytes(), from, tag, group_->comm());
     return transfer;
 }
 
@@ -185,13 +171,12 @@ std::unique_ptr<Transfer> MpiCommunicator::begin_exchange(const std::vector<Mess
         group_->check_transfer(use_, message.rank, tag);
         bytes += message.values.bytes();
     }
-    auto exchange = std::make_unique<MpiExchange>();
+    auto exchange = std::make_unique<MpiTransfer>();
     exchange->sequence = group_->note(FlightKind::exchange, bytes);
-    exchange->received.receives = true;
     for (const auto& [values, rank, sent] : messages)
-        if (!sent) start_receive(exchange->received.requests, values.data(), values.bytes(), rank, tag, group_->comm());
+        if (!sent) start_receive(exchange->received, values.data(), values.bytes(), rank, tag, group_->comm());
     for (const auto& [values, rank, sent] : messages)
-        if (sent) start_send(exchange->sent.requests, values.data(), values.bytes(), rank, tag, group_->comm());
+        if (sent) start_send(exchange->sent, values.data(), values.bytes(), rank, tag, group_->comm());
     return exchange;
 }
 
