@@ -54,7 +54,8 @@ std::vector<TrainingCase> all_cases() {
         cases.push_back({"ttt-linear-125m", 1, 512, 1, precision, 1});
         cases.push_back({"ttt-mlp-125m", 1, 512, 1, precision, 1});
         cases.push_back({"gpt2-124m", 4, 256, 2, precision, 2});
-        cases.push_back({"gpt2-124m", 4, 256, 2, precision, 2, {"parallel.zero=1"}});
+        for (const char* zero : {"parallel.zero=1", "parallel.zero=2", "parallel.zero=3"})
+            cases.push_back({"gpt2-124m", 4, 256, 2, precision, 2, {zero}});
         cases.push_back({"gpt2-124m", 4, 256, 4, precision, 2, tensor});
         cases.push_back({"gpt2-124m", 4, 256, 1, precision, 2, pipeline});
         cases.push_back({"gpt2-124m", 8, 256, 2, precision, 2, middle});
@@ -66,6 +67,7 @@ std::vector<TrainingCase> all_cases() {
         cases.push_back(
             {"gpt2-124m", 8, 256, 2, precision, 4, with(middle, {"parallel.tensor=2", "parallel.pipeline=2"})});
         cases.push_back({"gpt2-124m", 8, 256, 2, precision, 4, with(middle, tensor)});
+        cases.push_back({"gpt2-124m", 8, 256, 1, precision, 4, with(middle, {"parallel.zero=3"})});
     }
     // Below block 3 nothing is trained, and above it no weights of the MLPs.
     const std::string frozen = "model.frozen=[\"embedding/*\",\"position/*\",\"blocks/[0-2]/*\",\"*/mlp/*\"]";

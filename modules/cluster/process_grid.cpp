@@ -43,6 +43,8 @@ ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Gr
     groups.tensor = source.make(ranks_along(rank, grid, {Axis::tensor}), Use::collectives, "tensor");
     groups.replicas = source.make(ranks_along(rank, grid, {Axis::data, Axis::context}),
                                   used.replicas ? Use::exchanges : Use::collectives, "replicas");
+    if (used.gathers)
+        groups.gathers = source.make(ranks_along(rank, grid, {Axis::data, Axis::context}), Use::collectives, "gathers");
     groups.model = source.make(ranks_along(rank, grid, {Axis::tensor, Axis::pipeline}), Use::collectives, "model");
     groups.context = source.make(ranks_along(rank, grid, {Axis::context}), Use::transfers, "context");
     const std::vector<int> column = ranks_along(rank, grid, {Axis::pipeline});
@@ -55,7 +57,7 @@ ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Gr
 }
 
 void use_once(const ProcessGroups& groups, const MessagesUsed& used, Tensor sent, Tensor received) {
-    for (const auto* group : {&groups.tensor, &groups.replicas, &groups.model, &groups.ends})
+    for (const auto* group : {&groups.tensor, &groups.replicas, &groups.gathers, &groups.model, &groups.ends})
         if (*group && (*group)->size() > 1) (*group)->all_reduce(sent, Reduce::sum);
     const auto pass = [&](Communicator& group, int from_rank, int to_rank) {
         std::unique_ptr<Transfer> receive, send;

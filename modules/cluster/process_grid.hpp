@@ -28,6 +28,7 @@ struct ProcessGroups {
     GridPlace place;
     std::unique_ptr<Communicator> tensor;    // ranks that share each layer
     std::unique_ptr<Communicator> replicas;  // ranks with the same parameters: data and context
+    std::unique_ptr<Communicator> gathers;   // the same, for parameters gathered beside other collectives; may be null
     std::unique_ptr<Communicator> model;     // ranks of one model replica: tensor and pipeline
     std::unique_ptr<Communicator> context;   // ranks along a sequence; point-to-point
     // Along the pipeline, point-to-point. Separate communicators: the directions between two stages are independent.
@@ -39,6 +40,7 @@ struct MessagesUsed {
     bool ring = false;      // pipelines pass messages from the last stage to the first, too
     bool exchange = false;  // context ranks exchange messages with each other
     bool replicas = false;  // so do replicas
+    bool gathers = false;   // replicas gather parameters beside other collectives
 };
 // Collective over all ranks.
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid, const MessagesUsed& used);

@@ -236,7 +236,12 @@ void check_machine(const RunDescription& description) {
                        {"parallel.context", parallel.context},
                        {"parallel.interleave", parallel.interleave},
                        {"parallel.bucket_bytes", parallel.bucket_bytes}});
-    if (parallel.zero > 1) throw usage_error("parallel.zero = {}: the stages are 0 and 1", parallel.zero);
+    if (parallel.zero > 3) throw usage_error("parallel.zero = {}: the stages are 0 to 3", parallel.zero);
+    if (parallel.zero > 1 && parallel.lanes > 0)
+        throw usage_error(
+            "parallel.zero = {} divides gradients, of which parallel.lanes = {} keeps whole sums; set parallel.zero to "
+            "0 or 1, or parallel.lanes to 0",
+            parallel.zero, parallel.lanes);
     check_not_negative({{"run.peak_tflops", description.run.peak_tflops}});
     check_not_negative({{"watchdog.seconds", description.watchdog.seconds},
                         {"watchdog.first_step_seconds", description.watchdog.first_step_seconds},

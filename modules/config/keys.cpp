@@ -278,7 +278,8 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
     keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence.", unbounded, most_ranks});
     keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage.",
                     unbounded, most_layers});
-    keys.push_back({"parallel.zero", &parallel.zero, "1: replicas divide the optimizer state (ZeRO stage 1)."});
+    keys.push_back({"parallel.zero", &parallel.zero,
+                    "Replicas divide: 1 the optimizer state, 2 also gradients, 3 also parameters (ZeRO)."});
     keys.push_back({"parallel.sequence", &parallel.sequence,
                     "Sequence parallelism: tensor ranks also divide the rows between layers, norms included."});
     keys.push_back({"parallel.bucket_bytes", &parallel.bucket_bytes,

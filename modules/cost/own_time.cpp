@@ -192,7 +192,7 @@ class OwnStep {
         double seconds = pipeline_seconds(work) + context_fill();
         for (const Piece& piece : pieces_[busiest]) {
             const double of_head = piece.head ? head_written_ : 0;
-            const auto first_passes = static_cast<double>(layout::lanes_of_replica(description_, grid_));
+            const double first_passes = sums_of_gradients();
             time.backward -= first_passes * piece.written;
             time.loss -= first_passes * of_head;
             seconds -= first_passes * (piece.written + of_head) * stretch;
@@ -247,7 +247,8 @@ class OwnStep {
         const std::int64_t lanes = description_.parallel.lanes;
         if (lanes > 0) time.backward += prices_.turns() * lane_seconds(lanes / grid_.data, bytes);
         if (replicas == 1) return;
-        const bool zero = description_.parallel.zero == 1;
+        const bool zero = layout::divides_optimizer(description_, grid_);
+        if (layout::divides_gradients(description_, grid_)) return divided_gradients(time, parameters);
         double reduction =
             zero ? prices_.scatter(bytes, replicas, stride) : prices_.reduce_bucket(bytes, replicas, stride);
         if (lanes > 0) {
@@ -264,6 +265,44 @@ class OwnStep {
         if (zero) time.data += prices_.gather(parameters * prices_.element(), replicas, stride);
     }
 
+    // Passes after which gradients are complete, and before which they are cleared.
+    double sums_of_gradients() const {
+        return layout::divides_gradients(description_, grid_)
+                   ? static_cast<double>(micro_batches_)
+                   : static_cast<double>(layout::lanes_of_replica(description_, grid_));
+    }
+
+    // Gradients go to their owners after each micro-batch, which add them up. Parameters come once, after the update;
+    // or for each pass forward, and for each backward but those of two blocks that are still there. On GPUs both
+    // overlap with computing, but for the last bucket, and for the embedding, before which there is nothing.
+    void divided_gradients(StepTime& time, double parameters) const {
+        const std::int64_t replicas = grid_.replicas(), stride = grid_.tensor;
+        const auto passes = static_cast<double>(micro_batches_);
+        const double bytes = parameters * sizeof(float), element = prices_.element();
+        constexpr double adding = 3;
+        time.backward +=
+            prices_.turns() * passes *
+            prices_.moved(adding * bytes / static_cast<double>(replicas), machine_.rates.fill_gb_per_second);
+        const auto gathered = [&](double count) { return prices_.gather(count * element, replicas, stride); };
+        const double reduced = prices_.scatter(bytes, replicas, stride);
+        if (!layout::divides_parameters(description_, grid_)) {
+            time.data += overlapped(passes * reduced, reduced * embedding_parameters_ / std::max(1.0, parameters),
+                                    time.backward) +
+                         gathered(parameters);
+            return;
+        }
+        const double block = *std::max_element(block_parameters_.begin(), block_parameters_.end());
+        const double ends = embedding_parameters_ + (grid_.pipeline == 1 ? head_parameters_ : 0);
+        const double again = std::max(0.0, parameters - ends - (grid_.pipeline == 1 ? 2 * block : 0));
+        time.data += overlapped(passes * (reduced + gathered(parameters) + gathered(again)),
+                                passes * gathered(embedding_parameters_), time.forward + time.backward);
+    }
+
+    // What is left of messages if `beside` is computed meanwhile: on CPUs all.
+    double overlapped(double seconds, double least, double beside) const {
+        return on_gpu_ ? std::max(least, seconds - beside) : seconds;
+    }
+
     // Of a rank's lanes, all but one are copied, and added to others.
     double lane_seconds(std::int64_t lanes, double bytes) const {
         constexpr double copying = 2, adding = 3;
@@ -273,7 +312,8 @@ class OwnStep {
 
     void optimizer(StepTime& time, double parameters) const {
         const config::Rates& rates = machine_.rates;
-        const double even = description_.parallel.zero == 1 ? 1.0 / static_cast<double>(grid_.replicas()) : 1;
+        const double even =
+            layout::divides_optimizer(description_, grid_) ? 1.0 / static_cast<double>(grid_.replicas()) : 1;
         const double part = products_updated_ > 0 ? layout::largest_share(description_, grid_, {}).share : even;
         const double element = prices_.element();
         const double copied = element < sizeof(float) ? element : 0;  // the working copy
@@ -282,7 +322,7 @@ class OwnStep {
         const double cleared = embedding_parameters_ - (head_writes && trains_table_ ? table_ : 0);
         time.optimizer +=
             prices_.turns() *
-            (prices_.moved(cleared * sizeof(float), rates.fill_gb_per_second) +
+            (prices_.moved(sums_of_gradients() * cleared * sizeof(float), rates.fill_gb_per_second) +
              prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
              prices_.moved(part * parameters * (bytes_updated_ / std::max(1.0, updated_) + copied),
                            prices_.memory().adamw) +

@@ -11,8 +11,12 @@ class Planner {
     Planner(const model::ParameterLayout& layout, const GradientPlanOptions& options)
         : layout_(layout), options_(options), whole_(static_cast<std::size_t>(options.replicas)) {}
 
-    std::size_t add_bucket(std::int64_t begin, std::int64_t end) {
+    // Blocks use two buffers in turn. The embedding and the head are never in use at once; a tied table always is.
+    static constexpr std::size_t buffers_of_blocks = 2, buffer_of_ends = 2, buffer_of_table = 3;
+
+    std::size_t add_bucket(std::int64_t begin, std::int64_t end, std::size_t buffer) {
         Bucket bucket;
+        bucket.buffer = buffer;
         bucket.range = {begin, end - begin};
         bucket.cuts = cuts(begin, end);
         if (options_.shared_layers)
@@ -47,11 +51,35 @@ class Planner {
             segment.last_block = last_block;
             segment.first = segments.empty();
             segment.last = all;
-            if (from < end) segment.bucket = add_bucket(from, end);
+            if (from < end) segment.bucket = add_bucket(from, end, 0);
             segments.push_back(segment);
             last_block = block;
             end = from;
         }
+        plan.chunks.push_back(std::move(segments));
+    }
+
+    // Likewise, with blocks that end at `behind`.
+    void add_each_block(std::int64_t begin, const std::vector<std::int64_t>& offsets, std::int64_t behind,
+                        std::int64_t end) {
+        std::vector<Segment> segments;
+        const auto add = [&](std::size_t first, std::size_t last, std::int64_t from, std::int64_t until,
+                             std::size_t buffer) {
+            Segment segment;
+            segment.first_block = first;
+            segment.last_block = last;
+            if (from < until) segment.bucket = add_bucket(from, until, buffer);
+            segments.push_back(segment);
+        };
+        if (behind < end) add(offsets.size(), offsets.size(), behind, end, buffer_of_ends);
+        for (std::size_t block = offsets.size(); block-- > 0;) {
+            add(block, block + 1, offsets[block], behind, (blocks_before_ + block) % buffers_of_blocks);
+            behind = offsets[block];
+        }
+        if (begin < behind) add(0, 0, begin, behind, buffer_of_ends);
+        segments.front().first = true;
+        segments.back().last = true;
+        blocks_before_ += offsets.size();
         plan.chunks.push_back(std::move(segments));
     }
 
@@ -130,6 +158,7 @@ class Planner {
     static constexpr std::int64_t most_left_over = 16;  // a sixteenth of a part
     const model::ParameterLayout& layout_;
     const GradientPlanOptions& options_;
+    std::size_t blocks_before_ = 0;    // of chunks before
     std::vector<std::int64_t> whole_;  // by replica: elements so far of buckets that are cut between matrices
 };
 
@@ -143,6 +172,12 @@ std::vector<model::Piece> GradientPlan::owned(std::int64_t replica) const {
     }
     std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     return pieces;
+}
+
+std::vector<model::Window> GradientPlan::windows() const {
+    std::vector<model::Window> windows;
+    for (const Bucket& bucket : buckets) windows.push_back({bucket.range, bucket.buffer});
+    return windows;
 }
 
 // In the flat tensors lie what is trained of the embedding, the blocks of all chunks, and the head.
@@ -172,12 +207,17 @@ GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vec
         for (auto offset = chunk->rbegin(); offset != chunk->rend(); ++offset)
             next = *offset = *offset == nothing ? next : *offset;
     Planner planner(layout, options);
-    if (options.tied_ends && behind_table > 0) planner.plan.tied = planner.add_bucket(0, behind_table);
+    if (options.tied_apart && behind_table > 0)
+        planner.plan.tied = planner.add_bucket(0, behind_table, Planner::buffer_of_table);
     for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
         std::int64_t begin = offsets[chunk].front();
         if (chunk == 0) begin = planner.plan.tied ? behind_table : 0;
-        const std::int64_t end = chunk + 1 < chunks.size() ? offsets[chunk + 1].front() : layout.trained_total();
-        planner.add_chunk(begin, offsets[chunk], end);
+        const bool last = chunk + 1 == chunks.size();
+        const std::int64_t end = last ? layout.trained_total() : offsets[chunk + 1].front();
+        if (options.each_block)
+            planner.add_each_block(begin, offsets[chunk], last && behind_blocks != nothing ? behind_blocks : end, end);
+        else
+            planner.add_chunk(begin, offsets[chunk], end);
     }
     return planner.plan;
 }

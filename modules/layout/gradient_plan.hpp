@@ -2,7 +2,8 @@
 // each is whole. Where replicas divide the optimizer (ZeRO stage 1; Rajbhandari et al. 2020, arXiv:1910.02054), each
 // bucket is cut once more, into a part for every replica: of one size with the remainder, at most 1/16 of it, in the
 // last; or as even as the optimizer's granularity and the blocks of GradientPlanOptions allow, over all buckets where
-// it needs whole matrices.
+// it needs whole matrices. Where they divide gradients (stage 2) or parameters (stage 3), each block has a bucket, and
+// the embedding and the head have: the buckets are also the windows of model::Division.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,11 @@ struct Bucket {
     model::Piece range;                // of the flat tensors
     std::vector<std::int64_t> cuts;    // replica r updates [cuts[r], cuts[r + 1]) of the range, where they divide it
     std::vector<std::size_t> partial;  // parameters in it whose gradients the tensor group adds up first
+    std::size_t buffer = 0;            // as a window
 };
 
 // A part of a chunk's backward pass after which one bucket is whole (none where nothing of it is trained): blocks
-// [first_block, last_block) of the chunk.
+// [first_block, last_block) of the chunk, which may be none.
 struct Segment {
     std::size_t first_block = 0, last_block = 0;
     bool first = false, last = false;  // behind forward and loss; with the embedding's backward
@@ -31,16 +33,20 @@ struct Segment {
 struct GradientPlan {
     std::vector<Bucket> buckets;
     std::vector<std::vector<Segment>> chunks;  // in the order of the backward pass
-    std::optional<std::size_t> tied;           // the bucket of a table that the first and the last stage both hold
+    // The bucket of a table that is both embedding and head, if two stages hold it, or its gradients are divided: it is
+    // whole at the end of a chunk's backward pass.
+    std::optional<std::size_t> tied;
 
     // The parts that this replica updates, ascending.
     std::vector<model::Piece> owned(std::int64_t replica) const;
+    std::vector<model::Window> windows() const;  // the buckets
 };
 
 struct GradientPlanOptions {
     std::int64_t bucket_bytes = 0;
     std::int64_t replicas = 1;
-    bool tied_ends = false;                           // a tied table lies on two stages
+    bool tied_apart = false;                          // a tied table has a bucket of its own
+    bool each_block = false;                          // so has each block, and the embedding, and the head
     bool divided_rows = false;                        // of the tensor group: norms see some rows only
     bool shared_layers = false;                       // by a tensor group of several ranks
     const optim::OptimizerType* optimizer = nullptr;  // what the replicas divide; null: anything, anywhere

@@ -126,11 +126,10 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     const model::ParameterLayout layout(model::describe_parameters(model, plan.chunks), part);
     const std::int64_t lanes = description.parallel.lanes;
     GradientPlan gradients;
-    std::vector<model::Piece> owned;
     if (divides_optimizer(description, grid) || lanes > 0)
         gradients = plan_gradients(description, grid, place, layout, plan.chunks);
-    if (divides_optimizer(description, grid)) owned = gradients.owned(place.replica(grid));
-    model::ParameterSet parameters(backend.device(), layout, true, type, owned);
+    model::ParameterSet parameters(backend.device(), layout, true, type,
+                                   division_of(description, grid, gradients, place.replica(grid)));
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
     if (lanes > 0)
@@ -173,6 +172,11 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     if (device == DeviceKind::cpu && lanes == 0 && (grid.replicas() > 1 || ends)) {
         plan.communication = std::min(parameters.gradient_bytes(), cluster::most_reduced_at_once);
         if (divides_optimizer(description, grid)) plan.communication *= 2;
+        if (divides_gradients(description, grid)) {  // one bucket at a time
+            std::int64_t largest = 0;
+            for (const Bucket& bucket : gradients.buckets) largest = std::max(largest, bucket.range.count);
+            plan.communication = std::min(plan.communication, static_cast<std::size_t>(largest) * sizeof(float));
+        }
     }
     // Values and the optimizer's state, fp32, divided among all ranks.
     const auto share = static_cast<std::uint64_t>(
@@ -245,7 +249,11 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
         ways.push_back("a smaller batch.length");
         if (model::divides_sequences(description.model)) ways.push_back("a larger parallel.context");
     } else {
-        if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
+        if (description.parallel.zero == 0)
+            ways.push_back("parallel.zero = 1, 2 or 3 with several replicas");
+        else if (description.parallel.zero < 3 && description.parallel.lanes == 0)
+            ways.push_back(description.parallel.zero == 1 ? "parallel.zero = 2 or 3 with several replicas"
+                                                          : "parallel.zero = 3 with several replicas");
         if (2 * plan.lanes > plan.gradients) ways.push_back("fewer lanes a replica (parallel.lanes)");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");

@@ -65,7 +65,8 @@ std::vector<model::StageRange> share_of_model(const config::RunDescription& desc
 }
 
 std::int64_t begun_ahead(const config::RunDescription& description, bool last_along_sequence) {
-    const bool in_turn = description.parallel.lanes > 0 || model::exchanges_along_sequences(description.model);
+    const bool in_turn = description.parallel.lanes > 0 || description.parallel.zero > 1 ||
+                         model::exchanges_along_sequences(description.model);
     return last_along_sequence || in_turn ? 0 : 1;
 }
 
@@ -85,11 +86,27 @@ cluster::MessagesUsed messages_used(const config::RunDescription& description) {
     used.ring = description.parallel.interleave > 1;
     used.exchange = model::exchanges_along_sequences(description.model);
     used.replicas = description.parallel.lanes > 0;
+    used.gathers = description.parallel.zero > 2;
     return used;
 }
 
 bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid) {
     return description.parallel.zero > 0 && grid.replicas() > 1;
+}
+
+bool divides_gradients(const config::RunDescription& description, const config::Grid& grid) {
+    return description.parallel.zero > 1 && grid.replicas() > 1;
+}
+
+bool divides_parameters(const config::RunDescription& description, const config::Grid& grid) {
+    return description.parallel.zero > 2 && grid.replicas() > 1;
+}
+
+model::Division division_of(const config::RunDescription& description, const config::Grid& grid,
+                            const GradientPlan& plan, std::int64_t replica) {
+    if (!divides_optimizer(description, grid)) return {};
+    return {plan.owned(replica), plan.windows(), divides_gradients(description, grid),
+            divides_parameters(description, grid)};
 }
 
 LargestShare largest_share(const config::RunDescription& description, const config::Grid& grid,
@@ -143,7 +160,9 @@ GradientPlan plan_gradients(const config::RunDescription& description, const con
     GradientPlanOptions options;
     options.bucket_bytes = description.parallel.bucket_bytes;
     options.replicas = grid.replicas();
-    options.tied_ends = grid.pipeline > 1 && description.model.tied_head && at_an_end;
+    options.each_block = divides_gradients(description, grid);
+    options.tied_apart =
+        description.model.tied_head && at_an_end && (grid.pipeline > 1 || divides_gradients(description, grid));
     options.shared_layers = grid.tensor > 1;
     options.divided_rows = description.parallel.sequence;
     options.optimizer = &optim::optimizer_of(description.optimizer);

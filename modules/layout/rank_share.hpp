@@ -36,7 +36,7 @@ std::vector<model::StageRange> share_of_model(const config::RunDescription& desc
 // Micro-batches that a rank along a divided sequence begins earlier than its pipeline needs: one, so that the ranks of
 // a chain need not wait for each other between micro-batches. None on the last rank, nor where layers exchange messages
 // among all ranks: these do the same passes in the same order; nor with lanes: the head's gradients, which its forward
-// pass computes, would be added to those of the lane before.
+// pass computes, would be added to those of the lane before, or where replicas divide gradients, of the micro-batch.
 std::int64_t begun_ahead(const config::RunDescription& description, bool last_along_sequence);
 
 // Of each of them: how many sets of activations it keeps, one for each micro-batch that is under way at one time.
@@ -46,8 +46,13 @@ std::vector<int> slots_of_stage(const config::RunDescription& description, const
 // What its ranks send beside collectives and messages between neighbours.
 cluster::MessagesUsed messages_used(const config::RunDescription& description);
 
-// Whether replicas divide the optimizer (ZeRO stage 1).
+// Whether replicas divide the optimizer (ZeRO stage 1), gradients too (stage 2), and parameters too (stage 3).
 bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid);
+bool divides_gradients(const config::RunDescription& description, const config::Grid& grid);
+bool divides_parameters(const config::RunDescription& description, const config::Grid& grid);
+// What a replica has, by the plan of its gradients.
+model::Division division_of(const config::RunDescription& description, const config::Grid& grid,
+                            const GradientPlan& plan, std::int64_t replica);
 
 // Of the replicas of a stage and tensor rank, the one that updates most, or with lanes keeps most sums, and the largest
 // share of what they update.

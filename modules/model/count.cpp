@@ -276,7 +276,7 @@ void run_imaginary(CountingBackend& backend, const config::ModelDescription& mod
                    const CountedShape& shape) {
     const Surroundings ranks(backend, shape, rank.part.rank);
     ParameterSet parameters(backend.device(), ParameterLayout(describe_parameters(model, rank.chunks), rank.part), true,
-                            shape.type, rank.owned);
+                            shape.type, {rank.owned});
     const std::int64_t rows = shape.pass.rows();
     Arena memory(backend.device(), static_cast<std::size_t>(rows) * 16 + (std::size_t{1} << 10), "a count");
     const Tensor ids = memory.allocate(Type::int32, {rows}), losses = memory.allocate(Type::fp32, {rows});

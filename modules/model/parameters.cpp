@@ -18,6 +18,12 @@ Arena make_flat(Device device, std::int64_t count, Type type, const char* name, 
     return arena;
 }
 
+FlatWindows make_whole(Device device, Type type, std::int64_t count, const char* name, Tensor& all) {
+    FlatWindows windows(device, type, {{{0, count}, 0}}, name);
+    if (count > 0) all = windows.slice(0, count);
+    return windows;
+}
+
 // Maps element `index` of the slice to the whole tensor.
 std::uint64_t element_of_whole(const ParameterDescription& parameter, const Slice& slice, std::int64_t index) {
     std::int64_t behind = 1;  // stride of the axis
@@ -58,35 +64,49 @@ ParameterSet::ParameterSet(Device device, std::vector<ParameterDescription> desc
                            Type compute)
     : ParameterSet(device, ParameterLayout(std::move(descriptions), Part{}), with_gradients, compute) {}
 
-ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_gradients, Type compute,
-                           std::vector<Piece> owned)
-    : layout_(std::move(layout)), compute_(compute), owned_(std::move(owned)) {
+ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_gradients, Type compute, Division division)
+    : layout_(std::move(layout)),
+      compute_(compute),
+      owned_(std::move(division.owned)),
+      divides_gradients_(division.gradients),
+      divides_values_(division.values) {
     for (std::size_t i = 0; i < layout_.size(); ++i) index_[descriptions()[i].name] = i;
     const std::int64_t total = layout_.total(), trained = layout_.trained_total();
     const bool divided = !owned_.empty();
+    LOCKSTEP_ASSERT(divided || !(divides_gradients_ || divides_values_));
     if (!divided) owned_ = {{0, trained}};
-    if (divided && compute_ != Type::fp32) {
-        std::int64_t count = 0;
-        for (const Piece& piece : owned_) count += piece.count;
+    // Whether values and what is computed with are two.
+    const bool apart = compute_ != Type::fp32 || divides_values_;
+    if (divided && apart) {
         Tensor all_owned;
-        values_ = make_flat(device, count, Type::fp32, "parameters", all_owned);
-        std::int64_t first = 0;
-        for (const Piece& piece : owned_) {
-            owned_values_.push_back(piece.count > 0 ? all_owned.slice(first, piece.count) : Tensor());
-            first += piece.count;
-        }
+        values_ = make_flat(device, owned_before(owned_.size()), Type::fp32, "parameters", all_owned);
+        for (std::size_t piece = 0; piece < owned_.size(); ++piece)
+            owned_values_.push_back(owned_[piece].count > 0 ? all_owned.slice(owned_before(piece), owned_[piece].count)
+                                                            : Tensor());
     } else {
-        values_end_ = compute_ == Type::fp32 ? total : trained;
+        values_end_ = apart ? trained : total;
         values_ = make_flat(device, values_end_, Type::fp32, "parameters", all_values_);
         for (const Piece& piece : owned_)
             owned_values_.push_back(piece.count > 0 ? all_values_.slice(piece.first, piece.count) : Tensor());
     }
-    if (compute_ != Type::fp32) working_ = make_flat(device, total, compute_, "working parameters", all_working_);
-    if (with_gradients) {
-        gradients_ = make_flat(device, trained, Type::fp32, "gradients", all_gradients_);
-        plan_spare(device);
+    if (divides_values_) {
+        std::vector<Window> windows = division.windows;
+        std::size_t buffers = 0;
+        for (const Window& window : windows) buffers = std::max(buffers, window.buffer + 1);
+        windows.push_back({{trained, total - trained}, buffers});  // frozen ones are always there
+        working_ = FlatWindows(device, compute_, std::move(windows), "parameters");
+    } else if (apart) {
+        working_ = make_whole(device, compute_, total, "working parameters", all_working_);
     }
-    if (values_end_ < total) {
+    if (with_gradients && divides_gradients_) {
+        gradients_ = FlatWindows(device, Type::fp32, division.windows, "gradients");
+        owned_gradients_ =
+            make_flat(device, owned_before(owned_.size()), Type::fp32, "sums of gradients", all_owned_gradients_);
+    } else if (with_gradients) {
+        gradients_ = make_whole(device, Type::fp32, trained, "gradients", all_gradients_);
+    }
+    if (with_gradients) plan_spare(device);
+    if (compute_ != Type::fp32 && values_end_ < total) {
         for (std::size_t i = 0; i < layout_.size(); ++i) {
             exact_offsets_.push_back(exact_offsets_.empty() ? 0 : exact_offsets_.back());
             if (i > 0 && is_kept_exactly(i - 1)) exact_offsets_.back() += layout_.offset(i) - layout_.offset(i - 1);
@@ -97,7 +117,13 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
 }
 
 bool ParameterSet::is_kept_exactly(std::size_t index) const {
-    return descriptions()[index].exact && layout_.offset(index) >= values_end_;
+    return compute_ != Type::fp32 && descriptions()[index].exact && layout_.offset(index) >= values_end_;
+}
+
+std::int64_t ParameterSet::owned_before(std::size_t piece) const {
+    std::int64_t count = 0;
+    for (std::size_t before = 0; before < piece; ++before) count += owned_[before].count;
+    return count;
 }
 
 // Elements of all_exact_ before a position of the other flat tensors.
@@ -154,13 +180,37 @@ Tensor ParameterSet::part(Tensor all, std::size_t index) const {
 Tensor ParameterSet::value(const std::string& name) const {
     const std::size_t index = at(name);
     if (layout_.offset(index) < values_end_) return part(all_values_, index);
+    if (compute_ == Type::fp32) return working(name);
     LOCKSTEP_ASSERT(is_kept_exactly(index));
     return all_exact_.slice(exact_offsets_[index], layout_.count(index)).reshaped(layout_.slice(index).shape);
 }
 
 Tensor ParameterSet::gradient(const std::string& name) const {
     const std::size_t index = at(name);
-    return descriptions()[index].trained ? part(all_gradients_, index) : Tensor();
+    if (!descriptions()[index].trained || gradients_.bytes() == 0) return {};
+    return gradients_.slice(layout_.offset(index), layout_.count(index)).reshaped(layout_.slice(index).shape);
+}
+
+Tensor ParameterSet::owned_gradients(const Piece& range) const {
+    if (range.count == 0) return {};
+    if (!divides_gradients_) return gradients(range);
+    for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
+        const std::int64_t begin = range.first - owned_[piece].first;
+        if (begin >= 0 && begin < owned_[piece].count)
+            return all_owned_gradients_.slice(owned_before(piece) + begin, range.count);
+    }
+    throw fault_error("element {} of the flat gradients belongs to another rank", range.first);
+}
+
+void ParameterSet::fill_own_part(kernels::Backend& backend, const Piece& window) const {
+    for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
+        const Piece& owned = owned_[piece];
+        const std::int64_t first = std::max(window.first, owned.first);
+        const std::int64_t last = std::min(window.first + window.count, owned.first + owned.count);
+        if (first < last)
+            backend.copy(working_.slice(first, last - first),
+                         owned_values_[piece].slice(first - owned.first, last - first));
+    }
 }
 
 Tensor ParameterSet::gradient_or_spare(const std::string& name) const {
@@ -186,13 +236,13 @@ std::vector<Tensor> ParameterSet::gradients_to_clear(const Piece& range) const {
     std::int64_t cleared = range.first;
     const auto clear_until = [&](std::int64_t end) {
         end = std::min(end, range.first + range.count);
-        if (end > cleared) tensors.push_back(all_gradients_.slice(cleared, end - cleared));
+        if (end > cleared) tensors.push_back(gradients({cleared, end - cleared}));
     };
     for (const std::size_t index : passes_->overwritten) {
         clear_until(layout_.offset(index));
         cleared = std::max(cleared, layout_.offset(index) + layout_.count(index));
     }
-    clear_until(all_gradients_.count());
+    clear_until(range.first + range.count);
     return tensors;
 }
 
@@ -211,14 +261,19 @@ bool ParameterSet::trains(const std::string& prefix) const {
 }
 
 Tensor ParameterSet::working(const std::string& name) const {
-    return part(compute_ == Type::fp32 ? all_values_ : all_working_, at(name));
+    const std::size_t index = at(name);
+    if (working_.bytes() == 0) return part(all_values_, index);
+    return working_.slice(layout_.offset(index), layout_.count(index)).reshaped(layout_.slice(index).shape);
 }
 
 std::vector<ParameterSet::Shared> ParameterSet::shared(const Piece& range,
                                                        const std::vector<std::int64_t>& cuts) const {
-    if (compute_ == Type::fp32) return {{all_values_.slice(range.first, range.count), cuts}};
-    std::vector<Shared> list = {{all_working_.slice(range.first, range.count), cuts}};
-    if (!all_values_.empty()) return list;
+    std::vector<Shared> list;
+    if (!divides_values_) {
+        const Tensor computed_with = all_working_.empty() ? all_values_ : all_working_;
+        list.push_back({computed_with.slice(range.first, range.count), cuts});
+    }
+    if (all_exact_.empty() || !all_values_.empty()) return list;
     const std::int64_t first = exact_position(range.first), last = exact_position(range.first + range.count);
     if (last == first) return list;
     Shared exact{all_exact_.slice(first, last - first), {}};
@@ -278,7 +333,7 @@ void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed, std
 }
 
 void ParameterSet::refresh_working(kernels::Backend& backend) {
-    if (compute_ != Type::fp32)
+    if (!all_working_.empty())
         for (std::size_t p = 0; p < owned_.size(); ++p)
             if (owned_[p].count > 0)
                 backend.copy(all_working_.slice(owned_[p].first, owned_[p].count), owned_values_[p]);

@@ -12,28 +12,33 @@
 #include "device/memory.hpp"
 #include "device/tensor.hpp"
 #include "kernels/backend.hpp"
+#include "model/flat_windows.hpp"
 #include "model/parameter_description.hpp"
 
 namespace lockstep::model {
 
-// Elements [first, first + count) of a flat tensor.
-struct Piece {
-    std::int64_t first = 0, count = 0;
+// How replicas divide the trained parameters (ZeRO; Rajbhandari et al. 2020, arXiv:1910.02054).
+struct Division {
+    std::vector<Piece> owned;  // updated here; ascending, aligned to the layout's alignment; empty: all, undivided
+    // The trained parameters as windows. In these are the gradients (ZeRO stage 2), which are kept of owned pieces
+    // only, and what is computed with (stage 3), which is gathered before it is needed; else both are whole.
+    std::vector<Window> windows{};
+    bool gradients = false, values = false;
 };
 
 // Values and gradients are fp32; for other compute types there are working copies of the values. Each kind is one flat
 // tensor in layout order, so that optimizer and reductions handle few tensors.
 //
-// If replicas divide the values, a rank keeps fp32 values only of the pieces it owns, and entire only what it computes
-// with: the working copies and, in a separate flat tensor, fp32 values of exact parameters. (If the compute type is
-// fp32, it computes with the values, so all are kept.)
+// If replicas divide the optimizer, a rank keeps fp32 values only of the pieces it owns, and entire only what it
+// computes with: the working copies and, in a separate flat tensor, fp32 values of exact parameters. (If the compute
+// type is fp32, it computes with the values, so all are kept.) If they divide the values, too, working copies, or in
+// fp32 all values, are in windows.
 //
 // Of a frozen parameter every rank keeps only what it computes with.
 class ParameterSet {
   public:
-    // `owned`: ascending, aligned to the layout's alignment; empty: everything, nothing is divided.
     ParameterSet(Device device, ParameterLayout layout, bool with_gradients, Type compute = Type::fp32,
-                 std::vector<Piece> owned = {});
+                 Division division = {});
     // A whole model on a single rank.
     ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients,
                  Type compute = Type::fp32);
@@ -41,7 +46,8 @@ class ParameterSet {
     const ParameterLayout& layout() const { return layout_; }
     const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions(); }
     bool has(const std::string& name) const { return index_.count(name) > 0; }
-    // fp32; of an exact parameter, or if nothing is divided (frozen ones: if the compute type is fp32)
+    // fp32; of an exact parameter, or if nothing is divided (frozen ones: if the compute type is fp32). Views are
+    // lasting, also those of windows.
     Tensor value(const std::string& name) const;
     Tensor working(const std::string& name) const;   // in the compute type: for products and embeddings
     Tensor gradient(const std::string& name) const;  // empty without gradients, and for frozen parameters
@@ -65,17 +71,26 @@ class ParameterSet {
     void clear_gradients(kernels::Backend& backend, const Piece& range);
     Type compute_type() const { return compute_; }
 
-    // Flat tensors; empty if there are none. Gradients, and values if there are working copies, cover trained
-    // parameters only.
+    // Flat tensors; empty if there are none, or windows of them. Gradients, and values if there are working copies,
+    // cover trained parameters only.
     Tensor all_values() const { return all_values_; }
     Tensor all_working() const { return all_working_; }
     Tensor all_gradients() const { return all_gradients_; }
     Tensor all_exact() const { return all_exact_; }    // fp32 values of exact parameters outside all_values()
     Tensor part(Tensor all, std::size_t index) const;  // parameter `index` within a flat tensor
+    Tensor gradients(const Piece& range) const { return gradients_.slice(range.first, range.count); }  // of a window
 
-    // The pieces this rank updates, and their fp32 values.
+    // The pieces this rank updates, their fp32 values, and the gradients of a range of one, or of several that follow
+    // each other.
     const std::vector<Piece>& owned() const { return owned_; }
     Tensor owned_value(std::size_t piece) const { return owned_values_[piece]; }
+    Tensor owned_gradients(const Piece& range) const;
+
+    bool divides_gradients() const { return divides_gradients_; }
+    bool divides_values() const { return divides_values_; }
+    // Of divided values, a window that is to be gathered: this rank's pieces become the values it owns.
+    Tensor window(const Piece& range) const { return working_.slice(range.first, range.count); }
+    void fill_own_part(kernels::Backend& backend, const Piece& window) const;
 
     // What replicas exchange after updating the piece [first, first + count): flat tensors, and the mapping of
     // positions within the piece to each.
@@ -90,8 +105,8 @@ class ParameterSet {
     void initialize(kernels::Backend& backend, std::uint64_t seed);
     void refresh_working(kernels::Backend& backend);  // from the values this rank owns
     void refresh_exact(kernels::Backend& backend);    // likewise, if an update has written the working copies
-    std::size_t value_bytes() const { return values_.capacity() + working_.capacity() + exact_.capacity(); }
-    std::size_t gradient_bytes() const { return gradients_.capacity() + spare_.capacity(); }
+    std::size_t value_bytes() const { return values_.capacity() + working_.bytes() + exact_.capacity(); }
+    std::size_t gradient_bytes() const { return gradients_.bytes() + owned_gradients_.capacity() + spare_.capacity(); }
 
   private:
     // Shared with the layers.
@@ -103,6 +118,7 @@ class ParameterSet {
     std::vector<Tensor> gradients_to_clear(const Piece& range) const;
     bool is_kept_exactly(std::size_t index) const;
     std::int64_t exact_position(std::int64_t position) const;
+    std::int64_t owned_before(std::size_t piece) const;  // elements of pieces before it
     void plan_exact();
     void plan_spare(Device device);
     void initialize(kernels::Backend& backend, std::uint64_t seed, std::size_t index, std::int64_t first,
@@ -112,13 +128,15 @@ class ParameterSet {
     Type compute_;
     std::vector<Piece> owned_;
     std::vector<Tensor> owned_values_;
+    bool divides_gradients_ = false, divides_values_ = false;
     std::int64_t values_end_ = 0;                          // the end of all_values_ in the layout
     std::vector<std::int64_t> exact_offsets_;              // per parameter: elements of all_exact_ before it
     std::vector<std::pair<Tensor, Tensor>> exact_copies_;  // to, from: of what this rank owns
     std::map<std::string, Tensor> spare_gradients_;        // by name within a block
     std::unique_ptr<Passes> passes_ = std::make_unique<Passes>();
-    Arena values_, working_, gradients_, exact_, spare_;
-    Tensor all_values_, all_working_, all_gradients_, all_exact_;
+    Arena values_, owned_gradients_, exact_, spare_;
+    FlatWindows working_, gradients_;
+    Tensor all_values_, all_working_, all_gradients_, all_owned_gradients_, all_exact_;
 };
 
 }  // namespace lockstep::model

@@ -168,6 +168,14 @@ void Stage::set_documents(int slot, const kernels::Documents& documents, Tensor 
     at.places = places;
 }
 
+void Stage::need(ModelPart part, std::optional<ModelPart> next) const {
+    if (options_.supply) options_.supply->need(part, next);
+}
+
+ModelPart Stage::part_of(std::size_t block) const {
+    return ModelPart::block(options_.range.first_block + static_cast<std::int64_t>(block));
+}
+
 void Stage::embed(Slot& slot, Tensor ids) {
     LOCKSTEP_ASSERT(chain_.alone() || options_.restarts_positions == !slot.places.empty());
     const std::size_t mark = workspace_.mark();
@@ -187,16 +195,25 @@ void Stage::embed(Slot& slot, Tensor ids) {
 
 void Stage::forward(int slot, Tensor ids) {
     Slot& at = slots_[static_cast<std::size_t>(slot)];
-    if (options_.range.embedding) embed(at, ids);
+    if (options_.range.embedding) {
+        need(ModelPart::embedding(), part_of(0));
+        embed(at, ids);
+    }
     Tensor h = at.input;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
                                          options_.tracer ? forward_regions_[i] : -1);
         cluster::flight_recorder().beat();
+        if (i + 1 < blocks_.size())
+            need(part_of(i), part_of(i + 1));
+        else
+            need(part_of(i), final_norm_ ? std::optional(head_part()) : std::nullopt);
         blocks_[i].forward(backend_, workspace_, saved(at, i), at.kept[i], h, at.shape);
         h = at.kept[i].output;
     }
-    if (final_norm_) final_norm_->forward(backend_, at.normed, at.final_statistics, h);
+    if (!final_norm_) return;
+    need(head_part());
+    final_norm_->forward(backend_, at.normed, at.final_statistics, h);
 }
 
 void Stage::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
@@ -222,6 +239,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     LOCKSTEP_ASSERT(options_.range.head);
     Slot& at = slots_[static_cast<std::size_t>(slot)];
     const bool backward = options_.training && gradient_scale != 0;
+    need(head_part());
     const std::size_t mark = workspace_.mark();
     const std::int64_t rows = options_.shape.rows(), most = head_rows();
     const Tensor all_normed = group_.gathered(workspace_, backend_, at.normed, rows);
@@ -262,6 +280,7 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
                                          options_.tracer ? backward_regions_[i] : -1);
         cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
+        need(part_of(i), i > lowest_ ? std::optional(part_of(i - 1)) : std::nullopt);
         if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, saved(at, i), at.kept[i], h, at.shape);
         blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, at.shape, passes_below(i));
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/block.hpp"
+#include "model/parameter_supply.hpp"
 #include "model/parameters.hpp"
 #include "trace/tracer.hpp"
 
@@ -32,6 +33,7 @@ struct StageOptions {
     bool restarts_positions = false;         // set_documents() gives the rows of learned positions
     float z_loss = 0;                        // the factor of log² Z, which is added to each token's loss
     Tensor loss_scale;                       // fp64 [1] on the device: factor on losses before the backward pass
+    ParameterSupply* supply = nullptr;       // null: all parameters are there; outlives the stage
     trace::Tracer* tracer = nullptr;         // times every block if the run's detail is "layer"
 };
 
@@ -84,6 +86,9 @@ class Stage {
         std::vector<Block::Kept> kept;
         std::vector<Block::Saved> saved;  // of blocks with a backward pass; not with full recomputation
     };
+    void need(ModelPart part, std::optional<ModelPart> next = {}) const;
+    ModelPart part_of(std::size_t block) const;
+    ModelPart head_part() const { return ModelPart::head(model_.layers); }
     bool has_block_backward() const;
     void plan(Arena& arena);
     void plan_workspace(Arena& arena) const;

@@ -55,8 +55,7 @@ void GradientNorm::sum(Tensor totals) const {
     if (plan_.in_blocks) return sum_blocks(totals);
     backend_.fill(totals, 0);
     for (const model::Piece& piece : plan_.counted)
-        backend_.sum_of_squares(totals, parameters_.all_gradients().slice(piece.first, piece.count),
-                                kernels::Accumulate::yes);
+        backend_.sum_of_squares(totals, parameters_.owned_gradients(piece), kernels::Accumulate::yes);
     if (plan_.communicator) plan_.communicator->all_reduce(totals, cluster::Reduce::sum);
     if (plan_.replicas) plan_.replicas->all_reduce(totals, cluster::Reduce::maximum);
 }
@@ -65,8 +64,7 @@ void GradientNorm::sum(Tensor totals) const {
 void GradientNorm::sum_blocks(Tensor totals) const {
     backend_.fill(blocks_, 0);
     for (const Blocks& counted : counted_)
-        backend_.block_sums_of_squares(
-            counted.sums, parameters_.all_gradients().slice(counted.piece.first, counted.piece.count), block);
+        backend_.block_sums_of_squares(counted.sums, parameters_.owned_gradients(counted.piece), block);
     if (plan_.owners) plan_.owners->all_reduce(blocks_, cluster::Reduce::sum);
     if (plan_.communicator == nullptr || plan_.communicator->size() == 1) return backend_.sum_rows(totals, blocks_);
     backend_.fill(ranks_, 0);

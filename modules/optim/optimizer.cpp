@@ -37,8 +37,7 @@ Tensor Optimizer::owned_working(std::size_t piece) const {
 }
 
 Tensor Optimizer::owned_gradient(std::size_t piece) const {
-    const model::Piece& owned = parameters().owned()[piece];
-    return parameters().all_gradients().slice(owned.first, owned.count);
+    return parameters().owned_gradients(parameters().owned()[piece]);
 }
 
 std::size_t optimizer_bytes(const OptimizerType& type, const OptimizerSetup& setup) {

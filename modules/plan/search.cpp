@@ -27,10 +27,13 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
     choices.micro = counts_of(request.micro, "plan.micro");
     choices.interleave = counts_of(request.interleave, "plan.interleave");
     choices.zero = counts_of(request.zero, "plan.zero");
+    const bool by_lanes = job.own_program() && job.run.parallel.lanes > 0;
+    const std::int64_t most_zero = by_lanes ? 1 : 3;
     for (const std::int64_t stage : choices.zero)
-        if (stage > (job.own_program() ? 1 : 3))
-            throw usage_error("plan.zero = \"{}\": {} divides by stage {}", request.zero, job.program.name,
-                              job.own_program() ? "0 or 1" : "0 to 3");
+        if (stage > most_zero)
+            throw usage_error("plan.zero = \"{}\": {} divides by stage 0 to {}{}", request.zero, job.program.name,
+                              most_zero, by_lanes ? " with parallel.lanes" : "");
+    if (choices.zero.empty() && job.own_program() && !by_lanes) choices.zero = {0, 1, 2, 3};
     if (choices.zero.empty()) choices.zero = {0, 1};
     for (const std::string& word : words_of(request.recompute))
         choices.recompute.push_back(config::from_word<config::Recompute>(word, "plan.recompute"));

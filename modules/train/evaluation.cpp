@@ -13,17 +13,18 @@ Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::i
                     cluster::HostGroup& group, ProgressLine& progress) {
     const std::int64_t all = windows > 0 ? std::min(windows, data.windows()) : data.windows();
     const std::int64_t first = share.replicas.first(all), last = first + share.replicas.count(all);
+    const std::int64_t most = share.equal_passes ? (all - 1) / share.replicas.size + 1 : last - first;
     std::vector<double> sums = {0, 0};  // loss, tokens
     backend.fill(sum, 0);
-    for (std::int64_t window = first; window < last; window += share.micro) {
-        progress.show(window - first, last - first);
-        const std::int64_t real = std::min(share.micro, last - window);
+    for (std::int64_t window = first; window < first + most; window += share.micro) {
+        progress.show(window - first, most);
+        const std::int64_t real = std::clamp<std::int64_t>(last - window, 0, share.micro);
         for (std::int64_t i = 0; share.counts_tokens && i < real; ++i)
             sums[1] += static_cast<double>(data.counted_tokens(window + i));
         evaluate_batch([&](const HostBatch& batch) {
             for (std::int64_t i = 0; i < share.micro; ++i) {
                 // A short last micro-batch is padded with a repeated window whose targets are ignored.
-                fetch_sample(data, i < real ? window + i : window, share.length, i, batch);
+                fetch_sample(data, i < real ? window + i : std::min(window, all - 1), share.length, i, batch);
                 if (i >= real && batch.targets) std::fill_n(batch.targets + i * share.length, share.length, -1);
             }
         });

@@ -27,6 +27,7 @@ struct EvaluationShare {
     std::int64_t micro = 1, length = 1;
     model::Part replicas;
     bool counts_losses = true, counts_tokens = true;
+    bool equal_passes = false;  // all replicas run as many passes, since they exchange messages in each
 };
 // Runs one micro-batch, filled by `load`, and adds its losses to a sum.
 using LoadWindows = std::function<void(const HostBatch& batch)>;

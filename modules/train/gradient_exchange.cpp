@@ -1,5 +1,6 @@
 #include "train/gradient_exchange.hpp"
 
+#include "train/dividing_exchange.hpp"
 #include "train/lane_exchange.hpp"
 
 namespace lockstep::train {
@@ -18,8 +19,7 @@ class ReducingExchange final : public GradientExchange {
         // Both ends of the pipeline have gradients of a tied table; the sum keeps their copies equal.
         if (const auto tied = state_.gradient_plan.tied) {
             const layout::Bucket& bucket = state_.gradient_plan.buckets[*tied];
-            groups_.ends->all_reduce(state_.parameters->all_gradients().slice(bucket.range.first, bucket.range.count),
-                                     cluster::Reduce::sum);
+            groups_.ends->all_reduce(state_.parameters->gradients(bucket.range), cluster::Reduce::sum);
             begin(*tied);
         }
         devices_.communicator->begin_all_reduce(losses, cluster::Reduce::sum);
@@ -30,10 +30,9 @@ class ReducingExchange final : public GradientExchange {
   private:
     void begin(std::size_t number) {
         const layout::Bucket& bucket = state_.gradient_plan.buckets[number];
-        const Tensor gradients = state_.parameters->all_gradients();
-        for (const std::size_t index : bucket.partial) tensor_group_.sum(state_.parameters->part(gradients, index));
+        sum_partial(*state_.parameters, bucket, tensor_group_);
         if (groups_.replicas->size() == 1) return;
-        const Tensor range = gradients.slice(bucket.range.first, bucket.range.count);
+        const Tensor range = state_.parameters->gradients(bucket.range);
         if (state_.divided)
             groups_.replicas->begin_reduce_scatter(range, bucket.cuts);
         else
@@ -53,7 +52,15 @@ std::unique_ptr<GradientExchange> make_gradient_exchange(const Launch& launch, c
                                                          const Regions& regions) {
     if (launch.description.parallel.lanes > 0)
         return std::make_unique<LaneExchange>(launch, state, tensor_group, tracer, regions);
+    if (state.parameters->divides_gradients())
+        return std::make_unique<DividingExchange>(launch, state, tensor_group, tracer, regions);
     return std::make_unique<ReducingExchange>(launch, state, tensor_group);
+}
+
+void sum_partial(const model::ParameterSet& parameters, const layout::Bucket& bucket,
+                 const model::TensorGroup& tensor_group) {
+    for (const std::size_t index : bucket.partial)
+        tensor_group.sum(parameters.gradient(parameters.descriptions()[index].name));
 }
 
 void gather_parameters(const TrainingState& state, const cluster::ProcessGroups& groups) {

@@ -34,7 +34,7 @@ void LaneExchange::complete(std::size_t number, std::int64_t lane) {
     const layout::Bucket& bucket = state_.gradient_plan.buckets[number];
     const Tensor gradients = state_.parameters->all_gradients();
     const auto of_bucket = [&](const Tensor& all) { return all.slice(bucket.range.first, bucket.range.count); };
-    for (const std::size_t index : bucket.partial) tensor_group_.sum(state_.parameters->part(gradients, index));
+    sum_partial(*state_.parameters, bucket, tensor_group_);
     const auto at = static_cast<std::size_t>(lane);
     std::size_t waiting = at == 0 ? 0 : waiting_behind_lane_[at - 1];
     const Tensor sum = of_bucket(gradients);

@@ -25,10 +25,12 @@ struct Pipeline::Step {
     const Load& load;
     const Events& events;
     std::int64_t lane_length = 1;  // micro-batches
+    std::int64_t sum_length = 1;   // micro-batches whose gradients are added up before they are complete
 
-    bool begins_lane(std::int64_t micro_batch) const { return micro_batch % lane_length == 0; }
-    bool ends_lane(std::int64_t micro_batch) const { return begins_lane(micro_batch + 1); }
+    bool ends_lane(std::int64_t micro_batch) const { return (micro_batch + 1) % lane_length == 0; }
     std::int64_t lane(std::int64_t micro_batch) const { return micro_batch / lane_length; }
+    bool begins_sum(std::int64_t micro_batch) const { return micro_batch % sum_length == 0; }
+    bool ends_sum(std::int64_t micro_batch) const { return begins_sum(micro_batch + 1); }
 };
 
 Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
@@ -45,7 +47,7 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
     shape_ = {options.micro, options.length / chain.size()};
     // With documents apart, the gradients' scale, which would be part of a recording, is another in each step.
     recordable_ = devices.on_gpu() && options.stages == 1 && chain.alone() && options.neighbours->group.alone() &&
-                  !options.separates_documents;
+                  !options.supply && !options.separates_documents;
     if (!chain.alone()) {
         host_ids_.resize(static_cast<std::size_t>(options.micro * options.length));
         host_targets_.resize(host_ids_.size());
@@ -64,6 +66,7 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         stage.restarts_positions = options.restarts_positions;
         stage.z_loss = static_cast<float>(options.z_loss);
         stage.loss_scale = options.loss_scale;
+        stage.supply = options.supply;
         stage.tracer = options.tracer;
         chunk.stage = std::make_unique<model::Stage>(*devices.backend, parameters, model, stage);
         chunk.segments = plan.chunks[at];
@@ -158,6 +161,7 @@ void Pipeline::forward(const Step& step, const layout::PipelineStep& pass) {
     if (!chunk.first)
         receive(*groups_.activations, chunk.stage->hidden_input(pass.slot), (here + stages - 1) % stages,
                 tag(here == 0 ? pass.chunk - 1 : pass.chunk, pass.micro_batch), step.exact);
+    if (step.training && chunk.last) begin_head(step, chunk);
     forward_work(step, chunk, pass.slot);
     complete_loss(step, chunk, pass.micro_batch);
     if (!chunk.last)
@@ -169,6 +173,16 @@ void Pipeline::complete_loss(const Step& step, const Chunk& chunk, std::int64_t 
     if (step.training && chunk.last && step.ends_lane(micro_batch)) step.events.loss_complete(step.lane(micro_batch));
 }
 
+void Pipeline::begin_gradients(const Step& step, std::optional<std::size_t> bucket) const {
+    if (options_.divides_gradients && bucket) step.events.gradients_begin(*bucket);
+}
+
+// What the head's forward pass computes gradients of.
+void Pipeline::begin_head(const Step& step, const Chunk& chunk) const {
+    begin_gradients(step, chunk.tied);
+    begin_gradients(step, chunk.segments.front().bucket);
+}
+
 void Pipeline::segment_work(Chunk& chunk, const layout::Segment& segment, int slot) {
     chunk.stage->backward_blocks(slot, segment.first_block, segment.last_block);
     if (segment.last) chunk.stage->backward_embedding(slot, ids(chunk, slot));
@@ -177,13 +191,15 @@ void Pipeline::segment_work(Chunk& chunk, const layout::Segment& segment, int sl
 void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const int stages = static_cast<int>(options_.stages), here = static_cast<int>(groups_.place.pipeline);
-    const bool whole = step.ends_lane(pass.micro_batch);
+    const bool whole = step.ends_sum(pass.micro_batch);
     if (!chunk.stage->has_backward()) return;
+    if (!chunk.last) begin_gradients(step, chunk.tied);
     if (!chunk.last)
         receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
                 tag(here + 1 == stages ? pass.chunk + 1 : pass.chunk, pass.micro_batch), step.exact);
     timer_.phase(step.exact, regions_.pass.backward, "backward", [&] {
         for (const layout::Segment& segment : chunk.segments) {
+            if (!chunk.last || !segment.first) begin_gradients(step, segment.bucket);
             segment_work(chunk, segment, pass.slot);
             if (whole && segment.bucket) step.events.gradients_complete(*segment.bucket, step.lane(pass.micro_batch));
         }
@@ -200,7 +216,7 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
     const NamedRange range("forward, loss, backward");
     Chunk& chunk = chunks_.front();
     fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
-    const bool first = step.begins_lane(pass.micro_batch), last = step.ends_lane(pass.micro_batch);
+    const bool first = step.begins_sum(pass.micro_batch), last = step.ends_sum(pass.micro_batch);
     // The inner rate is part of the recording; during its warm-up it changes every step.
     const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
     const std::size_t at_once = last ? 1 : chunk.segments.size();
@@ -211,6 +227,10 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
                 segment_work(chunk, chunk.segments[at], pass.slot);
             }
         };
+        if (chunk.segments[i].first)
+            begin_head(step, chunk);
+        else
+            begin_gradients(step, chunk.segments[i].bucket);
         auto& recording = chunk.recordings[{first, i, at_once}];
         if (!recording && lasting && runs_[first ? 1 : 0] >= runs_before_recording)
             recording = devices_.backend->record(work);
@@ -222,12 +242,14 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
         if (last && chunk.segments[i].bucket)
             step.events.gradients_complete(*chunk.segments[i].bucket, step.lane(pass.micro_batch));
     }
+    if (last && chunk.tied) step.events.gradients_complete(*chunk.tied, step.lane(pass.micro_batch));
     ++runs_[first ? 1 : 0];
 }
 
 void Pipeline::run(const Work& work, Tensor loss_sum, const Load& load, const Events& events) {
-    const Step step{true, work.exact, static_cast<float>(work.gradient_scale), loss_sum,
-                    load, events,     work.micro_batches / work.lanes};
+    const std::int64_t lane_length = work.micro_batches / work.lanes;
+    const Step step{true,   work.exact,  static_cast<float>(work.gradient_scale),     loss_sum, load,
+                    events, lane_length, options_.divides_gradients ? 1 : lane_length};
     LOCKSTEP_ASSERT(work.micro_batches % work.lanes == 0);
     if (work.gradient_scale != gradient_scale_) forget_recordings();
     gradient_scale_ = work.gradient_scale;
@@ -239,8 +261,7 @@ void Pipeline::run(const Work& work, Tensor loss_sum, const Load& load, const Ev
         scheduled_ = work.micro_batches;
     }
     for (const layout::PipelineStep& pass : schedule_) {
-        parameters_.set_first_pass(
-            step.begins_lane(pass.micro_batch));  // each chunk takes micro-batches in their order
+        parameters_.set_first_pass(step.begins_sum(pass.micro_batch));  // each chunk takes micro-batches in their order
         if (recordable_ && !work.exact) {
             if (!pass.forward) replay(step, pass);
         } else if (pass.forward) {

@@ -32,6 +32,8 @@ struct PipelineOptions {
     bool separates_documents = false, restarts_positions = false;
     double z_loss = 0;
     Tensor loss_scale;
+    model::ParameterSupply* supply = nullptr;  // as StageOptions
+    bool divides_gradients = false;            // gradients are taken of each micro-batch
     trace::Tracer* tracer = nullptr;
 };
 
@@ -39,9 +41,11 @@ class Pipeline {
   public:
     using Load = std::function<void(std::int64_t micro_batch, const HostBatch& batch)>;
     // What is said of a lane, or of the whole step where there is one: its sum of losses is whole, on ranks with the
-    // head; its backward passes have completed a bucket's gradients.
+    // head; its backward passes have completed a bucket's gradients. If the replicas divide gradients, the latter is
+    // said of each micro-batch, and before it that they are about to be computed.
     struct Events {
         std::function<void(std::int64_t lane)> loss_complete;
+        std::function<void(std::size_t bucket)> gradients_begin;
         std::function<void(std::size_t bucket, std::int64_t lane)> gradients_complete;
     };
 
@@ -84,6 +88,8 @@ class Pipeline {
     void replay(const Step& step, const layout::PipelineStep& pass);
     void forward_work(const Step& step, Chunk& chunk, int slot);
     void segment_work(Chunk& chunk, const layout::Segment& segment, int slot);
+    void begin_head(const Step& step, const Chunk& chunk) const;
+    void begin_gradients(const Step& step, std::optional<std::size_t> bucket) const;
     void complete_loss(const Step& step, const Chunk& chunk, std::int64_t micro_batch);
     void fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact);
     BatchTensors& batch(Chunk& chunk, int slot);

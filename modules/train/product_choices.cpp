@@ -225,10 +225,10 @@ void choose_products(const Launch& launch, const model::ParameterSet& parameters
     shape.context = launch.grid.context;
     shape.divides_rows = description.parallel.sequence;
     shape.recompute = description.parallel.recompute;
-    const model::CountedRank rank{launch.plan.chunks,
-                                  {launch.groups.place.tensor, launch.grid.tensor},
-                                  parameters.owned(),
-                                  launch.plan.micro_batches > layout::lanes_of_replica(description, launch.grid)};
+    const bool sums_up = !parameters.divides_gradients() &&
+                         launch.plan.micro_batches > layout::lanes_of_replica(description, launch.grid);
+    const model::CountedRank rank{
+        launch.plan.chunks, {launch.groups.place.tensor, launch.grid.tensor}, parameters.owned(), sums_up};
     std::unique_ptr<kernels::ProductTuner> tuner;
     Kept kept;
     cluster::together(*launch.control, [&] {

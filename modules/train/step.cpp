@@ -65,6 +65,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
         optim::inner_rate_factor(description.model, description.schedule.warmup, step));
     parts_.layers.set_timed(exact);
     parts_.exchange.begin_step(exact);
+    parts_.gathering.set_timed(exact);
     clear(exact);
     run_passes(numbers.batch, issued.targets, exact);
     exchange_gradients(exact);
@@ -79,14 +80,11 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
 
 void StepRunner::clear(bool exact) {
     kernels::Backend& backend = *parts_.launch.devices.backend;
-    const Tensor gradients = parts_.state.parameters->all_gradients();  // empty on a frozen stage
     timer_.phase(exact, parts_.regions.optimizer, "optimizer", [&] {
         parts_.state.parameters->clear_gradients(backend);
         loss_.clear();
         if (fault::asks("step_work", "slow")) std::this_thread::sleep_for(std::chrono::milliseconds(40));
     });
-    if (fault::asks("gradient", "inf") && !gradients.empty())
-        backend.fill(gradients, std::numeric_limits<float>::infinity());
 }
 
 // Of a step's samples: all tokens, or, with documents apart, those that another one of their document follows.
@@ -108,10 +106,10 @@ void StepRunner::run_passes(std::int64_t batch, std::int64_t targets, bool exact
         for (std::int64_t i = 0; i < micro; ++i)
             fetch_sample(*launch.data.training, first + micro_batch * micro + i, length, i, to);
     };
-    parts_.pipeline.run({micro_batches, loss_.lanes_here(), exact, 1.0 / static_cast<double>(targets)}, loss_.lane(),
-                        load,
-                        {[&](std::int64_t lane) { loss_.complete(lane); },
-                         [&](std::size_t bucket, std::int64_t lane) { parts_.exchange.complete(bucket, lane); }});
+    parts_.pipeline.run(
+        {micro_batches, loss_.lanes_here(), exact, 1.0 / static_cast<double>(targets)}, loss_.lane(), load,
+        {[&](std::int64_t lane) { loss_.complete(lane); }, [&](std::size_t bucket) { parts_.exchange.prepare(bucket); },
+         [&](std::size_t bucket, std::int64_t lane) { parts_.exchange.complete(bucket, lane); }});
     if (fault::asks("loss", "nan")) loss_.fill(std::nanf(""));
 }
 
@@ -121,11 +119,18 @@ void StepRunner::exchange_gradients(bool exact) {
         parts_.exchange.finish(loss_.exchanged());
         loss_.finish();
     });
+    const model::ParameterSet& parameters = *parts_.state.parameters;
+    if (!fault::asks("gradient", "inf")) return;
+    for (const model::Piece& piece : parameters.owned())
+        if (piece.count > 0)
+            parts_.launch.devices.backend->fill(parameters.owned_gradients(piece),
+                                                std::numeric_limits<float>::infinity());
 }
 
 void StepRunner::update(double learning_rate, bool exact) {
     timer_.phase(exact, parts_.regions.optimizer, "optimizer",
                  [&] { parts_.state.optimizer->update(learning_rate, loss_.total()); });
+    parts_.gathering.forget();
     if (!parts_.state.divided) return;
     const auto timed = timer_.scope(exact, parts_.regions.communication.all);
     timer_.phase(exact, parts_.regions.communication.data, "communication",

@@ -14,6 +14,7 @@
 #include "train/gradient_exchange.hpp"
 #include "train/launch.hpp"
 #include "train/layer_groups.hpp"
+#include "train/parameter_gathering.hpp"
 #include "train/pipeline.hpp"
 #include "train/regions.hpp"
 #include "train/step_loss.hpp"
@@ -27,6 +28,7 @@ struct StepParts {
     TrainingState& state;
     LayerGroups& layers;
     Pipeline& pipeline;
+    ParameterGathering& gathering;
     GradientExchange& exchange;
     trace::Tracer& tracer;
     const Regions& regions;

@@ -48,7 +48,7 @@ std::unique_ptr<trace::Tracer> open_trace(const Launch& launch) {
 }
 
 PipelineOptions pipeline_options(const Launch& launch, const TrainingState& state, const LayerGroups& layers,
-                                 trace::Tracer* tracer) {
+                                 ParameterGathering& gathering, trace::Tracer* tracer) {
     const config::RunDescription& description = launch.description;
     PipelineOptions options;
     options.chunks = launch.plan.chunks;
@@ -64,6 +64,8 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     options.z_loss = description.optimizer.z_loss;
     options.loss_scale =
         description.precision.compute == config::Precision::fp16 ? state.optimizer->loss_scale() : Tensor();
+    if (state.parameters->divides_values()) options.supply = &gathering;
+    options.divides_gradients = state.parameters->divides_gradients();
     options.tracer = tracer;
     return options;
 }
@@ -142,6 +144,7 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
       tracer_(open_trace(launch)),
       regions_(register_regions(*tracer_, launch.description.model.layers)),
       layers_(launch.groups, launch.description.parallel.sequence, tracer_.get(), regions_.communication),
+      gathering_(launch, state, tracer_.get(), regions_),
       exchange_(make_gradient_exchange(launch, state, layers_.tensor, tracer_.get(), regions_)),
       control_(launch, *tracer_, regions_.communication),
       source_epochs_(*launch.data.training) {
@@ -150,11 +153,11 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
     const double product_flops = self_test(launch);
     choose_products(launch, *state.parameters);
     pipeline_.emplace(launch.devices, launch.groups, *state.parameters, launch.description.model, state.gradient_plan,
-                      pipeline_options(launch, state, layers_, tracer_.get()), regions_);
+                      pipeline_options(launch, state, layers_, gathering_, tracer_.get()), regions_);
     check_memory_plan(launch, state, *exchange_, *pipeline_);
     log_memory_plan(launch);
     const FlopRates rates = find_flop_rates(launch, product_flops);
-    steps_.emplace(StepParts{launch, state, layers_, *pipeline_, *exchange_, *tracer_, regions_,
+    steps_.emplace(StepParts{launch, state, layers_, *pipeline_, gathering_, *exchange_, *tracer_, regions_,
                              [this] { return checkpoints_->before_update(); }},
                    rates);
     validation_.emplace(launch, layers_, *pipeline_, *tracer_, regions_.validation);

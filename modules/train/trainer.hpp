@@ -4,7 +4,7 @@
 //   launch            devices, grid, data, folders; what to resume (resume, run_data, memory_check, launch_log)
 //   training_state    parameters, optimizer, counters (in checkpoints: checkpoint_contents)
 //   product_choices   which algorithms compute matrix products on GPUs
-//   step              a step's work: pipeline (forward, backward), gradient_exchange, update
+//   step              a step's work: pipeline (forward, backward), parameter_gathering, gradient_exchange, update
 //   control           agreement at a step's end
 //   step_log          a step's numbers to trace, metrics and log (progress, flop_rates)
 //   source_epochs     what the log says of a mixture's sources
@@ -23,6 +23,7 @@
 #include "train/launch.hpp"
 #include "train/layer_groups.hpp"
 #include "train/local_checkpoints.hpp"
+#include "train/parameter_gathering.hpp"
 #include "train/pipeline.hpp"
 #include "train/regions.hpp"
 #include "train/source_epochs.hpp"
@@ -67,6 +68,7 @@ class Trainer {
     std::unique_ptr<trace::Tracer> tracer_;
     Regions regions_;
     LayerGroups layers_;
+    ParameterGathering gathering_;
     std::optional<Pipeline> pipeline_;
     std::unique_ptr<GradientExchange> exchange_;
     std::optional<StepRunner> steps_;

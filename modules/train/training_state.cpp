@@ -17,7 +17,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Launch& launch, const Tra
     // A tied table exists on two stages and is counted on the first.
     const bool last = launch.groups.place.pipeline + 1 == launch.grid.pipeline;
     optim::NormPlan norm;
-    norm.counted = optim::counted_pieces(*state.parameters, part, state.gradient_plan.tied && last);
+    norm.counted =
+        optim::counted_pieces(*state.parameters, part, state.gradient_plan.tied && last && launch.grid.pipeline > 1);
     norm.in_blocks = launch.description.parallel.lanes > 0;
     const bool over_all = state.divided && !norm.in_blocks;
     norm.communicator = over_all ? launch.devices.communicator.get() : launch.groups.model.get();
@@ -48,7 +49,7 @@ TrainingState make_training_state(const Launch& launch) {
         layout::plan_gradients(description, launch.grid, launch.groups.place, layout, launch.plan.chunks);
     state.parameters = std::make_unique<model::ParameterSet>(
         launch.devices.backend->device(), layout, true, layout::compute_type(description.precision.compute),
-        state.divided ? state.gradient_plan.owned(replica) : std::vector<model::Piece>{});
+        layout::division_of(description, launch.grid, state.gradient_plan, replica));
     state.optimizer = make_optimizer(launch, state, part);
     const bool counts = state.divided || replica == 0;
     state.padding = std::llround(launch.control->all_sum(counts ? static_cast<double>(state.optimizer->padding()) : 0));

@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "layout/batch_plan.hpp"
+#include "layout/rank_share.hpp"
 
 namespace lockstep::train {
 
@@ -52,6 +53,7 @@ Evaluation Validation::run(std::int64_t step) {
     share.micro = launch_.plan.micro;
     share.length = description.batch.length;
     share.replicas = {launch_.groups.place.data, launch_.grid.data};
+    share.equal_passes = layout::divides_parameters(description, launch_.grid);
     share.counts_losses = pipeline_.has_head() && layers_.tensor.first();
     share.counts_tokens = share.counts_losses && layers_.context.first();
     const auto evaluate_batch = [&](const LoadWindows& load) {

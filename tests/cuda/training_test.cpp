@@ -443,3 +443,35 @@ BOOST_AUTO_TEST_CASE(a_run_moves_between_layouts_and_devices) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(zero)
+
+// Over NCCL in buffers that blocks share, and recorded; through pinned memory; with stages and tensor ranks.
+BOOST_AUTO_TEST_CASE(divided_gradients_and_parameters_change_no_bit) {
+    Trained trained;
+    const std::string one_pass = "--set run.tune_products=false --set batch.micro=0 --set schedule.steps=6 ";
+    const struct {
+        int ranks;
+        std::string settings;
+    } cases[] = {{2, ""},
+                 {2, "--set precision.compute=bf16 --set model.tied_head=true "},
+                 {4, "--set parallel.pipeline=2 --set parallel.recompute=full --set optimizer.kind=sgd "},
+                 {4, "--set parallel.tensor=2 --set precision.compute=bf16 --set optimizer.kind=muon "}};
+    for (const auto& c : cases) BOOST_TEST_CONTEXT(c.settings) {
+            const std::string settings = one_pass + c.settings;
+            const fs::path whole = trained.run(train(settings + "--set parallel.zero=1"), c.ranks, gpus(c.ranks));
+            for (const int count : {c.ranks, 1})
+                for (const char* stage : {"2", "3"}) {
+                    const fs::path divided =
+                        trained.run(train(settings + "--set parallel.zero=" + stage), c.ranks, gpus(count));
+                    if (c.settings.find("pipeline") != std::string::npos) {  // of several micro-batches
+                        check_near(divided, whole, 2e-4);
+                        continue;
+                    }
+                    check_same(divided, whole);
+                    check_same_tensors(checkpoint_file(whole, 6), checkpoint_file(divided, 6));
+                }
+        }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

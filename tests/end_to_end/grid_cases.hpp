@@ -63,7 +63,9 @@ struct GridCase {
         const int share = grid_batch / data;
         return ranks() <= 8 && grid_batch % data == 0 && grid_heads % tensor == 0 &&
                grid_layers >= pipeline * interleave && (interleave == 1 || (pipeline > 1 && share % pipeline == 0)) &&
-               (!sequence || tensor > 1);
+               (!sequence || tensor > 1) &&
+               // Without replicas there is nothing to divide, and recomputation is the same at every stage.
+               (zero < 2 || (data * context > 1 && (recompute == "none" || recompute == "full")));
     }
 };
 
@@ -74,7 +76,7 @@ inline std::vector<GridCase> all_grid_cases() {
             for (const int tensor : {1, 2, 4})
                 for (const int pipeline : {1, 2, 3, 4})
                     for (const int context : {1, 2, 4})
-                        for (const int zero : {0, 1})
+                        for (const int zero : {0, 1, 2, 3})
                             for (const int interleave : {1, 2})
                                 for (const char* recompute : {"none", "cheap", "selective", "full"})
                                     for (const bool sequence : {false, true}) {

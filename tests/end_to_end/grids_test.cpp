@@ -312,7 +312,8 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
     const auto large = memory_of("large",
                                  " --set model.width=512 --set model.layers=7 --set model.mlp_width=2048"
                                  " --set model.vocabulary=12000");
-    [[maybe_unused]] constexpr double of_mpi = 32 << 20;  // bytes, of what MPI takes while gradients are reduced
+    // Bytes of what MPI takes while gradients are reduced: 64 MiB, of which the allocator may keep some for later.
+    [[maybe_unused]] constexpr double of_mpi = 96 << 20;
     std::map<int, double> planned_of_stage;
     for (int rank = 0; rank < ranks; ++rank) {
         const auto grown = [&](std::size_t column) {

@@ -23,16 +23,16 @@ Result train(const fs::path& folder, const std::string& name, int ranks, const s
 
 // Of a rank, bytes, as `lockstep plan` says for the run: the program itself, since what its libraries take differs
 // between builds.
-double planned_bytes(const fs::path& folder, const std::string& name, int ranks) {
+double planned_bytes(const fs::path& folder, const std::string& name, int ranks, int zero) {
     write_file(folder / "cores.toml",
                "name = \"cores\"\n[device]\nkind = \"cpu\"\nmemory_gib = 24\npeak_tflops = 0.4\npeak_tflops_fp32 = "
                "0.2\nmemory_gb_per_second = 20\nper_node = " +
                    std::to_string(ranks) + "\n");
     const Result result =
         run("plan " + (run_folder(folder, name) / "run.toml").string() +
-                " --hardware cores.toml --tensor 1 --pipeline 1 --micro 2 --context 1 --zero 0 --recompute none "
+                " --hardware cores.toml --tensor 1 --pipeline 1 --micro 2 --context 1 --recompute none "
                 "--sequence false --format json --ranks " +
-                std::to_string(ranks),
+                std::to_string(ranks) + " --zero " + std::to_string(zero),
             folder);
     check_exit(result, 0);
     const Json layouts = Json::parse(result.out)["layouts"];
@@ -61,6 +61,8 @@ BOOST_AUTO_TEST_CASE(the_log_says_what_the_plan_says) {
     for (const Case& one :
          {Case{"alone", "", {1, 1, 1, 1}}, Case{"pipeline", pipeline, {1, 1, 2, 2}},
           Case{"tensor", tensor, {2, 1, 1, 1}},
+          Case{"zero", " --set parallel.zero=3 --set precision.compute=bf16 --set model.tied_head=true", {1, 1, 4, 1}},
+          Case{"zero-stages", pipeline + " --set parallel.zero=2 --set batch.micro=1", {1, 1, 2, 2}},
           Case{"lanes", " --set parallel.lanes=8 --set batch.micro=1 --set parallel.zero=1", {1, 1, 4, 1}}}) {
         const Result result =
             train(place.path(), one.name, static_cast<int>(one.grid.ranks()), one.settings + " --set batch.global=8");
@@ -90,18 +92,20 @@ BOOST_AUTO_TEST_CASE(processes_take_what_is_estimated) {
     const std::string sizes =
         " --set model.width=512 --set model.layers=4 --set model.heads=8 --set model.mlp_width=2048 --set "
         "model.vocabulary=12000 --set batch.micro=2 --set batch.global=4 --set data.order=sequential";
-    for (const int ranks : {1, 2}) {
-        const std::string name = "ranks-" + std::to_string(ranks);
-        check_exit(train(place.path(), name, ranks, sizes, " LOCKSTEP_FAULT=checkpoint_gather:*:*:late"), 0);
+    for (const auto& [ranks, zero] : {std::pair{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}}) {
+        const std::string name = "ranks-" + std::to_string(ranks) + "-" + std::to_string(zero);
+        check_exit(train(place.path(), name, ranks, sizes + " --set parallel.zero=" + std::to_string(zero),
+                         " LOCKSTEP_FAULT=checkpoint_gather:*:*:late"),
+                   0);
         const lockstep::hdf5::File trace =
             lockstep::hdf5::File::open((run_folder(place.path(), name) / "trace-001.h5").string());
         std::vector<std::uint64_t> memory(trace.info("memory").bytes / sizeof(std::uint64_t));
         trace.read_as("memory", lockstep::hdf5::ElementType::uint64, memory.data());
         double peak = 0;  // of any rank, step x rank x (planned, resident, peak)
         for (std::size_t at = 2; at < memory.size(); at += 3) peak = std::max(peak, static_cast<double>(memory[at]));
-        const double estimate = planned_bytes(place.path(), name, ranks);
-        BOOST_TEST_MESSAGE(ranks << " ranks: estimated " << estimate << ", measured " << peak << ", "
-                                 << 100 * (estimate / peak - 1) << " %");
+        const double estimate = planned_bytes(place.path(), name, ranks, zero);
+        BOOST_TEST_MESSAGE(ranks << " ranks, zero " << zero << ": estimated " << estimate << ", measured " << peak
+                                 << ", " << 100 * (estimate / peak - 1) << " %");
 #ifndef __SANITIZE_ADDRESS__  // which keeps freed memory for a while
         BOOST_TEST(estimate > 0.9 * peak);
 #endif

@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(muon_is_planned_with_replicas_and_priced_by_its_products) {
     const std::string run = examples + "gpt2-124m.toml --ranks 4 --hardware a100-80-4x100g --set optimizer.kind=muon ";
     const Json few = planned(place, run), many = planned(place, run + "--set optimizer.muon.iterations=20");
     BOOST_TEST(few["layouts"][0]["data"] == 4);
-    for (const Json& layout : few["layouts"]) BOOST_TEST((layout["data"] == 1 || layout["zero"] == 1));
+    for (const Json& layout : few["layouts"]) BOOST_TEST((layout["data"] == 1 || layout["zero"] > 0));
     BOOST_TEST(many["layouts"][0]["seconds"].get<double>() > few["layouts"][0]["seconds"].get<double>());
 }
 

@@ -56,7 +56,8 @@ struct Replica {
         const model::ParameterLayout layout(model::describe_parameters(description.model, chunks), part);
         plan = layout::plan_gradients(description, grid, place, layout, chunks);
         const auto owned = replicas > 1 ? plan.owned(number) : std::vector<model::Piece>{};
-        parameters = std::make_unique<model::ParameterSet>(backend->device(), layout, true, compute, owned);
+        parameters =
+            std::make_unique<model::ParameterSet>(backend->device(), layout, true, compute, model::Division{owned});
         parameters->initialize(*backend, 5);
         optimizer = optim::make_optimizer({*backend, *parameters, description.optimizer, {parameters->owned()}});
     }
@@ -147,7 +148,7 @@ BOOST_AUTO_TEST_CASE(planned_bytes_are_those_allocated) {
         for (int number = 0; number < replicas; ++number) {
             const Replica replica(description, number, replicas, {}, Type::bf16);
             const auto owned = replicas > 1 ? replica.parameters->owned() : std::vector<model::Piece>{};
-            model::ParameterSet parameters(planning.device(), replica.parameters->layout(), true, Type::bf16, owned);
+            model::ParameterSet parameters(planning.device(), replica.parameters->layout(), true, Type::bf16, {owned});
             BOOST_TEST(optim::optimizer_bytes(tests::momentum_sgd(), {planning, parameters, description.optimizer}) ==
                        replica.optimizer->bytes());
         }
@@ -222,6 +223,6 @@ BOOST_AUTO_TEST_CASE(states_of_other_shapes_are_whole_and_cut_as_their_parameter
     const model::ParameterDescription large{"large", {64, 64}};
     std::vector<model::ParameterDescription> one = {large};
     one[0].matrix = true;
-    const model::ParameterSet half({}, model::ParameterLayout(one, {}), true, Type::fp32, {{0, 2048}});
+    const model::ParameterSet half({}, model::ParameterLayout(one, {}), true, Type::fp32, {{{0, 2048}}});
     BOOST_CHECK_THROW(optim::StateMemory({}, half, type), Error);
 }

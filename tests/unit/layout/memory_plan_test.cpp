@@ -45,10 +45,9 @@ MemoryPlan allocated(const config::RunDescription& description, const config::Gr
     const auto chunks = share_of_model(description, grid, place.pipeline);
     const model::Part part{place.tensor, grid.tensor};
     const model::ParameterLayout layout(model::describe_parameters(description.model, chunks), part);
-    std::vector<model::Piece> owned;
-    if (divides_optimizer(description, grid))
-        owned = plan_gradients(description, grid, place, layout, chunks).owned(place.replica(grid));
-    model::ParameterSet parameters(backend.device(), layout, true, type, owned);
+    const GradientPlan gradients = plan_gradients(description, grid, place, layout, chunks);
+    model::ParameterSet parameters(backend.device(), layout, true, type,
+                                   division_of(description, grid, gradients, place.replica(grid)));
     const optim::AdamW optimizer({backend, parameters, description.optimizer});
     sizes.parameters = parameters.value_bytes();
     sizes.gradients = parameters.gradient_bytes();
@@ -101,7 +100,7 @@ void compare_layouts(config::RunDescription description, kernels::Backend& backe
              {config::Recompute::none, config::Recompute::cheap, config::Recompute::selective, config::Recompute::full})
             for (const int options : {0, 1, 2, 3}) {
                 description.parallel.recompute = recompute;
-                description.parallel.zero = options % 2;
+                description.parallel.zero = options;
                 description.parallel.sequence = options / 2 == 1;
                 description.parallel.interleave = options == 3 && grid.pipeline > 1 ? 2 : 1;
                 compare(description, grid, backend);
@@ -236,9 +235,10 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
     plan.chunks = {{0, 7, true, true}};
     BOOST_TEST(memory_advice(plan, description).find("parallel.pipeline") == std::string::npos);
     plan.activations = 0;
-    BOOST_TEST(memory_advice(plan, description) ==
-               "parameters are the largest part (1.00 GiB); try: parallel.zero = 1 with several replicas, a larger "
-               "parallel.pipeline or parallel.tensor or a smaller model");
+    BOOST_TEST(
+        memory_advice(plan, description) ==
+        "parameters are the largest part (1.00 GiB); try: parallel.zero = 1, 2 or 3 with several replicas, a larger "
+        "parallel.pipeline or parallel.tensor or a smaller model");
 }
 
 // Peaks of runs, from their traces' /memory, with a checkpoint every second step: batch.micro = 1, batch.length = 256.

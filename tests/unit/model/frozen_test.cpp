@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(frozen_matrices_are_kept_in_the_compute_type) {
     const auto descriptions = model::describe_parameters(model, model::whole_model(model));
     const model::ParameterLayout all(descriptions, {});
     for (const std::vector<model::Piece>& owned : {std::vector<model::Piece>{}, {{0, all.trained_total()}}}) {
-        model::ParameterSet parameters({}, all, true, Type::bf16, owned);
+        model::ParameterSet parameters({}, all, true, Type::bf16, {owned});
         parameters.initialize(*backend, 7);
         const model::ParameterLayout& layout = parameters.layout();
         std::int64_t exact_count = 0;
