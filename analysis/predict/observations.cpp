@@ -78,9 +78,11 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
         remarks.emplace_back("Imported times come without message sizes: the bytes sent are a guess.");
         return;
     }
+    std::int64_t zero = 0;
     try {
         const auto description = config::parse_foreign_description(run.description, run.path);
         config::check(description);
+        zero = description.parallel.zero;
         if (run.trained_parameters <= 0) {
             remarks.push_back(fmt::format(
                 "The trace of {} does not say how many parameters are trained (an earlier version wrote it): the bytes "
@@ -93,12 +95,16 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
         program.buckets =
             std::clamp(std::ceil(program.gradient_bytes / static_cast<double>(description.parallel.bucket_bytes)), 1.0,
                        static_cast<double>(description.model.layers + 1));
-        program.divided_update = description.parallel.zero > 0;
+        program.divided_update = zero > 0;
         program.gather_bytes = parameters * (description.precision.compute == config::Precision::fp32 ? 4 : 2);
     } catch (const Error& problem) {
         remarks.push_back(fmt::format("The description of {} cannot be read ({}): the bytes sent are a guess.",
                                       run.name, problem.what()));
     }
+    if (zero > 1)
+        throw usage_error(
+            "{} has parallel.zero = {}, with which messages go in every micro-batch; this prediction knows stages 0 and 1",
+            run.name, zero);
 }
 
 ScalingProgram program_of(const Measurement& run, const config::Machine& machine, const PredictOptions& options,

@@ -282,8 +282,10 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
                     "Replicas divide: 1 the optimizer state, 2 also gradients, 3 also parameters (ZeRO)."});
     keys.push_back({"parallel.sequence", &parallel.sequence,
                     "Sequence parallelism: tensor ranks also divide the rows between layers, norms included."});
-    keys.push_back({"parallel.bucket_bytes", &parallel.bucket_bytes,
-                    "Size of a gradient bucket, which is reduced as soon as the backward pass completes it."});
+    keys.push_back(
+        {"parallel.bucket_bytes", &parallel.bucket_bytes,
+         "Size of a gradient bucket, which is reduced as soon as the backward pass completes it. From parallel.zero = 2 "
+         "on each block is one."});
     keys.push_back({"parallel.lanes", &parallel.lanes,
                     "Parts of every batch whose gradients are added up in one order, whatever the number of replicas, "
                     "which must divide it: they all give the same bits. 0: off.",

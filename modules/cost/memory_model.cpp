@@ -116,6 +116,10 @@ MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layou
             // A block at work has what it keeps, and its gradients.
             double working = 2 * (kept.stream + kept.inner) + kept.scores;
             if (layout.zero >= 3) working += 2 * load.block / t * number;
+            if (job.own_program() && layout.zero >= 2) {  // the larger end, and gradients of two blocks
+                const double end = std::max(first ? load.table : 0, last ? load.head : 0) / t;
+                working += (end + 2 * load.block / t) * gradient_bytes + (layout.zero >= 3 ? end * number : 0);
+            }
             if (last) {
                 const double vocabulary = static_cast<double>(load.shape.vocabulary) / t;
                 double logits = rows * vocabulary * job.program.logit_bytes * number / 2;

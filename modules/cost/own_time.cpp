@@ -73,10 +73,9 @@ class OwnStep {
         StepTime time;
         passes(time);
         // The stage with the most parameters ends last.
-        double most = 0;
-        for (const double parameters : parameters_) most = std::max(most, parameters);
-        gradients(time, most);
-        optimizer(time, most);
+        const auto most = std::max_element(parameters_.begin(), parameters_.end());
+        gradients(time, static_cast<std::size_t>(most - parameters_.begin()));
+        optimizer(time, *most);
         control(time);
         return time;
     }
@@ -226,7 +225,7 @@ class OwnStep {
         const auto block = [&](std::int64_t number) -> const PassTime& {
             return blocks_[static_cast<std::size_t>(number)];
         };
-        const bool in_turn = description_.parallel.lanes > 0;
+        const bool in_turn = description_.parallel.lanes > 0 || description_.parallel.zero > 1;
         return prices_.turns() *
                (cost::context_fill(model_, grid_.context, micro_batches_, in_turn,
                                    [&](std::int64_t number) { return block(number).forward; }) +
@@ -237,18 +236,19 @@ class OwnStep {
 
     // Communication of replicas. On CPUs nothing overlaps with computing; on GPUs a bucket's reduction overlaps with
     // the blocks that follow, and at least that of the last bucket is left at the end.
-    void gradients(StepTime& time, double parameters) const {
+    void gradients(StepTime& time, std::size_t stage) const {
         const std::int64_t replicas = grid_.replicas();
         const std::int64_t stride = grid_.tensor;
-        const double bytes = parameters * sizeof(float);
+        const double parameters = parameters_[stage], bytes = parameters * sizeof(float);
+        const bool each_pass = layout::divides_gradients(description_, grid_);
         if (grid_.pipeline > 1 && model_.tied_head && trains_table_)
-            time.data +=
-                prices_.reduce_bucket(table_ * sizeof(float), 2, grid_.ranks() - grid_.ranks() / grid_.pipeline);
+            time.data += prices_.reduce_bucket(table_ * sizeof(float) / static_cast<double>(each_pass ? replicas : 1),
+                                               2, grid_.ranks() - grid_.ranks() / grid_.pipeline);
         const std::int64_t lanes = description_.parallel.lanes;
         if (lanes > 0) time.backward += prices_.turns() * lane_seconds(lanes / grid_.data, bytes);
         if (replicas == 1) return;
         const bool zero = layout::divides_optimizer(description_, grid_);
-        if (layout::divides_gradients(description_, grid_)) return divided_gradients(time, parameters);
+        if (each_pass) return divided_gradients(time, stage);
         double reduction =
             zero ? prices_.scatter(bytes, replicas, stride) : prices_.reduce_bucket(bytes, replicas, stride);
         if (lanes > 0) {
@@ -273,29 +273,50 @@ class OwnStep {
     }
 
     // Gradients go to their owners after each micro-batch, which add them up. Parameters come once, after the update;
-    // or for each pass forward, and for each backward but those of two blocks that are still there. On GPUs both
-    // overlap with computing, but for the last bucket, and for the embedding, before which there is nothing.
-    void divided_gradients(StepTime& time, double parameters) const {
+    // or what is gathered() before each pass. On GPUs both overlap with computing, but for the last bucket, and for
+    // the embedding, before which there is nothing.
+    void divided_gradients(StepTime& time, std::size_t stage) const {
         const std::int64_t replicas = grid_.replicas(), stride = grid_.tensor;
+        const double parameters = parameters_[stage], bytes = parameters * sizeof(float);
         const auto passes = static_cast<double>(micro_batches_);
-        const double bytes = parameters * sizeof(float), element = prices_.element();
         constexpr double adding = 3;
         time.backward +=
             prices_.turns() * passes *
             prices_.moved(adding * bytes / static_cast<double>(replicas), machine_.rates.fill_gb_per_second);
-        const auto gathered = [&](double count) { return prices_.gather(count * element, replicas, stride); };
+        const auto gather = [&](double count) { return prices_.gather(count * prices_.element(), replicas, stride); };
         const double reduced = prices_.scatter(bytes, replicas, stride);
+        const double last = reduced * std::min(1.0, embedding_parameters_ / std::max(1.0, parameters));
         if (!layout::divides_parameters(description_, grid_)) {
-            time.data += overlapped(passes * reduced, reduced * embedding_parameters_ / std::max(1.0, parameters),
-                                    time.backward) +
-                         gathered(parameters);
+            time.data += overlapped(passes * reduced, last, time.backward) + gather(parameters);
             return;
         }
-        const double block = *std::max_element(block_parameters_.begin(), block_parameters_.end());
-        const double ends = embedding_parameters_ + (grid_.pipeline == 1 ? head_parameters_ : 0);
-        const double again = std::max(0.0, parameters - ends - (grid_.pipeline == 1 ? 2 * block : 0));
-        time.data += overlapped(passes * (reduced + gathered(parameters) + gathered(again)),
-                                passes * gathered(embedding_parameters_), time.forward + time.backward);
+        const Ends ends = ends_of(stage);
+        time.data += overlapped(passes * reduced + gather(gathered(stage)), last + passes * gather(ends.embedding),
+                                time.forward + time.backward);
+    }
+
+    // Trained parameters of a stage's ends, but for a tied table, which is there all of a step.
+    struct Ends {
+        double embedding = 0, head = 0, tied = 0;
+    };
+    Ends ends_of(std::size_t stage) const {
+        const double tied = model_.tied_head && trains_table_ ? table_ : 0;
+        Ends ends;
+        for (const Piece& piece : pieces_[stage]) {
+            if (piece.embedding) ends.embedding += embedding_parameters_ - tied;
+            if (piece.head) ends.head += head_parameters_ - tied;
+            if (piece.embedding || piece.head) ends.tied = tied;
+        }
+        return ends;
+    }
+
+    // Parameters gathered in a step: a block's forward and backward, but for two which are there since the pass before.
+    double gathered(std::size_t stage) const {
+        const Ends ends = ends_of(stage);
+        const auto passes = static_cast<double>(micro_batches_);
+        const double blocks = parameters_[stage] - ends.embedding - ends.head - ends.tied;
+        const double two = std::min(blocks, 2 * *std::max_element(block_parameters_.begin(), block_parameters_.end()));
+        return ends.tied + passes * (ends.embedding + ends.head + 2 * (blocks - two)) + two;
     }
 
     // What is left of messages if `beside` is computed meanwhile: on CPUs all.

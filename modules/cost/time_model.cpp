@@ -92,8 +92,8 @@ Stages stage_times(const config::Machine& machine, const Job& job, const Layout&
         for (StageTime& stage : stages) stage.send += send;
         stages.front().pass.add(pass_time(count.embedding, prices));
         stages.back().pass.add(pass_time(count.head, prices));
-        all.context += context_fill(load.shape, layout.context, micro_batches(job, layout), layout.lanes > 0,
-                                    [&](std::int64_t number) {
+        all.context += context_fill(load.shape, layout.context, micro_batches(job, layout),
+                                    layout.lanes > 0 || layout.zero > 1, [&](std::int64_t number) {
                                         const PassTime& kind = kinds[count.block_of[static_cast<std::size_t>(number)]];
                                         return kind.computing() + kind.tensor() + kind.context();
                                     });
@@ -152,12 +152,16 @@ StepTime described_step_time(const config::Machine& machine, const Job& job, con
     const double number = bytes_of(job.run.precision.compute);
     double gradients = held.trained * (fp32 ? 4 : job.program.reduced_bytes), parameters = held.trained * number;
     if (layout.zero == 0) parameters = gradients;  // the second half of an all-reduce
+    // Our own program sends divided gradients in every micro-batch.
+    const double reductions = job.own_program() && layout.zero >= 2 ? m : 1;
+    gradients *= reductions;
     if (layout.zero >= 3) parameters = 2 * m * held.all * number;
     // Gradients travel beside the last backward pass where the program does so; parameters follow the update.
     const double last_backward = slowest.pass.backward + slowest.pass.recomputation;
     double both = layout.zero == 0 ? gradients + parameters : gradients;
     if (layout.lanes > 0) both += (layout::LaneTree(layout.lanes, layout.data).most_nodes() - 1) * gradients;
-    time.data = std::max(0.0, replica_seconds(machine, layout, both, 0) - job.program.hidden_reduction * last_backward);
+    time.data = std::max(
+        0.0, replica_seconds(machine, layout, both, 0) - job.program.hidden_reduction * reductions * last_backward);
     if (layout.zero > 0) time.data += replica_seconds(machine, layout, parameters, 0);
 
     const double owned =

@@ -11,7 +11,8 @@ class Planner {
     Planner(const model::ParameterLayout& layout, const GradientPlanOptions& options)
         : layout_(layout), options_(options), whole_(static_cast<std::size_t>(options.replicas)) {}
 
-    // Blocks use two buffers in turn. The embedding and the head are never in use at once; a tied table always is.
+    // Blocks use two buffers in turn. The embedding and the head share one: each is waited for before the other takes
+    // its place. A tied table is in use all of a pass.
     static constexpr std::size_t buffers_of_blocks = 2, buffer_of_ends = 2, buffer_of_table = 3;
 
     std::size_t add_bucket(std::int64_t begin, std::int64_t end, std::size_t buffer) {
@@ -59,7 +60,7 @@ class Planner {
         plan.chunks.push_back(std::move(segments));
     }
 
-    // Likewise, with blocks that end at `behind`.
+    // A bucket for each block, for the head and for the embedding of a chunk. The blocks end at `behind`.
     void add_each_block(std::int64_t begin, const std::vector<std::int64_t>& offsets, std::int64_t behind,
                         std::int64_t end) {
         std::vector<Segment> segments;
@@ -164,12 +165,14 @@ class Planner {
 
 }  // namespace
 
+model::Piece Bucket::owned(std::int64_t replica) const {
+    const auto at = static_cast<std::size_t>(replica);
+    return {range.first + cuts[at], cuts[at + 1] - cuts[at]};
+}
+
 std::vector<model::Piece> GradientPlan::owned(std::int64_t replica) const {
     std::vector<model::Piece> pieces;
-    for (const Bucket& bucket : buckets) {
-        const auto at = static_cast<std::size_t>(replica);
-        pieces.push_back({bucket.range.first + bucket.cuts[at], bucket.cuts[at + 1] - bucket.cuts[at]});
-    }
+    for (const Bucket& bucket : buckets) pieces.push_back(bucket.owned(replica));
     std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     return pieces;
 }

@@ -19,7 +19,10 @@ struct Bucket {
     model::Piece range;                // of the flat tensors
     std::vector<std::int64_t> cuts;    // replica r updates [cuts[r], cuts[r + 1]) of the range, where they divide it
     std::vector<std::size_t> partial;  // parameters in it whose gradients the tensor group adds up first
-    std::size_t buffer = 0;            // as a window
+    std::size_t buffer = 0;            // the memory that it shares with others as a window (model/flat_windows.hpp)
+
+    // The part of the flat tensors that a replica updates, where they divide it.
+    model::Piece owned(std::int64_t replica) const;
 };
 
 // A part of a chunk's backward pass after which one bucket is whole (none where nothing of it is trained): blocks

@@ -249,11 +249,12 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
         ways.push_back("a smaller batch.length");
         if (model::divides_sequences(description.model)) ways.push_back("a larger parallel.context");
     } else {
-        if (description.parallel.zero == 0)
-            ways.push_back("parallel.zero = 1, 2 or 3 with several replicas");
-        else if (description.parallel.zero < 3 && description.parallel.lanes == 0)
-            ways.push_back(description.parallel.zero == 1 ? "parallel.zero = 2 or 3 with several replicas"
-                                                          : "parallel.zero = 3 with several replicas");
+        constexpr std::array stages = {"1, 2 or 3", "2 or 3", "3"};
+        const auto zero = static_cast<std::size_t>(description.parallel.zero);
+        if (zero == 0 && description.parallel.lanes > 0)
+            ways.push_back("parallel.zero = 1 with several replicas");
+        else if (zero < stages.size() && description.parallel.lanes == 0)
+            ways.push_back(fmt::format("parallel.zero = {} with several replicas", stages[zero]));
         if (2 * plan.lanes > plan.gradients) ways.push_back("fewer lanes a replica (parallel.lanes)");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");

@@ -104,7 +104,7 @@ bool divides_parameters(const config::RunDescription& description, const config:
 
 model::Division division_of(const config::RunDescription& description, const config::Grid& grid,
                             const GradientPlan& plan, std::int64_t replica) {
-    if (!divides_optimizer(description, grid)) return {};
+    if (!divides_optimizer(description, grid) || plan.buckets.empty()) return {};  // nothing is trained here
     return {plan.owned(replica), plan.windows(), divides_gradients(description, grid),
             divides_parameters(description, grid)};
 }

@@ -202,6 +202,11 @@ Tensor ParameterSet::owned_gradients(const Piece& range) const {
     throw fault_error("element {} of the flat gradients belongs to another rank", range.first);
 }
 
+Tensor ParameterSet::all_frozen() const {
+    const std::int64_t trained = layout_.trained_total(), count = layout_.total() - trained;
+    return divides_values_ && count > 0 ? working_.slice(trained, count) : Tensor();
+}
+
 void ParameterSet::fill_own_part(kernels::Backend& backend, const Piece& window) const {
     for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
         const Piece& owned = owned_[piece];

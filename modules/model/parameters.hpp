@@ -58,15 +58,15 @@ class ParameterSet {
     Tensor frozen_value(std::size_t index) const;
     bool trains(const std::string& prefix) const;  // any parameter with this name prefix
 
-    // A layer may overwrite a gradient in the first backward pass of a step or lane instead of adding to it, if it
-    // computes the whole of it exactly once in every pass. It registers the parameter, whose gradient is then not
-    // cleared, and asks before it writes how the coming pass must.
+    // A layer may overwrite a gradient in the first backward pass of a step or lane, or in each if gradients are
+    // divided, instead of adding to it, if it computes the whole of it exactly once in every pass. It registers the
+    // parameter, whose gradient is then not cleared, and asks before it writes how the coming pass must.
     void overwrite_in_first_pass(const std::string& name) const;
     const kernels::Accumulate& coming_pass() const { return passes_->accumulate; }
     void set_first_pass(bool first) {
         passes_->accumulate = first ? kernels::Accumulate::no : kernels::Accumulate::yes;
     }
-    // Before a step, or of a range before a lane: those that no layer overwrites.
+    // Before such a pass, all or a range: those that no layer overwrites.
     void clear_gradients(kernels::Backend& backend);
     void clear_gradients(kernels::Backend& backend, const Piece& range);
     Type compute_type() const { return compute_; }
@@ -76,7 +76,8 @@ class ParameterSet {
     Tensor all_values() const { return all_values_; }
     Tensor all_working() const { return all_working_; }
     Tensor all_gradients() const { return all_gradients_; }
-    Tensor all_exact() const { return all_exact_; }    // fp32 values of exact parameters outside all_values()
+    Tensor all_exact() const { return all_exact_; }  // fp32 values of exact parameters outside all_values()
+    Tensor all_frozen() const;  // what is computed with of frozen parameters, outside all_values() and all_working()
     Tensor part(Tensor all, std::size_t index) const;  // parameter `index` within a flat tensor
     Tensor gradients(const Piece& range) const { return gradients_.slice(range.first, range.count); }  // of a window
 

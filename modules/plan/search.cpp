@@ -65,6 +65,8 @@ class Search {
             runs_.push_back(job.run);
             runs_.back().model = load.shape;
         }
+        hands_on_states_ = std::any_of(job.models.begin(), job.models.end(),
+                                       [](const auto& load) { return !model::exchanges_along_sequences(load.shape); });
         divides_sequences_ =
             job.own_program() && std::all_of(job.models.begin(), job.models.end(),
                                              [](const auto& load) { return model::divides_sequences(load.shape); });
@@ -156,6 +158,9 @@ class Search {
             for (const std::int64_t zero : choices_.zero) {
                 layout.zero = zero;
                 if (zero > 0 && layout.data * layout.context == 1 && choices_.zero.size() > 1) continue;
+                // Ranks that hand on states meet at every block, which the price does not know.
+                const bool meets = zero > 1 && layout.context > 1 && hands_on_states_;
+                if (meets && choices_.zero.front() < 2) continue;
                 for (const bool sequence : choices_.sequence) {
                     layout.sequence = sequence;
                     if (sequence && (layout.tensor == 1 || !possible(layout))) continue;
@@ -230,7 +235,8 @@ class Search {
     const cost::Job& job_;
     const Choices& choices_;
     const Limits& limits_;
-    bool divides_sequences_;  // every mixer can
+    bool hands_on_states_ = false;  // along a divided sequence
+    bool divides_sequences_;        // every mixer can
     SearchResult result_;
     std::vector<config::RunDescription> runs_;  // of each model
     std::vector<Candidate> timed_;

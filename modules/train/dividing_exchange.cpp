@@ -9,17 +9,13 @@ DividingExchange::DividingExchange(const Launch& launch, const TrainingState& st
       devices_(launch.devices),
       groups_(launch.groups),
       tensor_group_(tensor_group),
-      replica_(static_cast<std::size_t>(launch.groups.place.replica(launch.grid))),
+      replica_(launch.groups.place.replica(launch.grid)),
       timer_{tracer, launch.devices},
       regions_(regions) {}
 
 void DividingExchange::begin_step(bool exact) {
     exact_ = exact;
     has_sum_.assign(state_.gradient_plan.buckets.size(), false);
-}
-
-model::Piece DividingExchange::owned(const layout::Bucket& bucket) const {
-    return {bucket.range.first + bucket.cuts[replica_], bucket.cuts[replica_ + 1] - bucket.cuts[replica_]};
 }
 
 void DividingExchange::prepare(std::size_t bucket) {
@@ -39,7 +35,7 @@ void DividingExchange::complete(std::size_t number, std::int64_t) {
 void DividingExchange::settle() {
     if (!under_way_) return;
     timer_.phase(exact_, regions_.communication.data, "communication", [&] { groups_.replicas->finish_collectives(); });
-    const model::Piece piece = owned(state_.gradient_plan.buckets[*under_way_]);
+    const model::Piece piece = state_.gradient_plan.buckets[*under_way_].owned(replica_);
     if (piece.count > 0) {
         const Tensor sum = state_.parameters->owned_gradients(piece), gradients = state_.parameters->gradients(piece);
         if (has_sum_[*under_way_])
@@ -56,7 +52,7 @@ void DividingExchange::finish(Tensor losses) {
     settle();
     // Both ends of the pipeline have gradients of a tied table; the sum keeps their copies equal.
     if (const auto tied = state_.gradient_plan.tied; tied && groups_.ends->size() > 1) {
-        const model::Piece piece = owned(state_.gradient_plan.buckets[*tied]);
+        const model::Piece piece = state_.gradient_plan.buckets[*tied].owned(replica_);
         if (piece.count > 0) groups_.ends->all_reduce(state_.parameters->owned_gradients(piece), cluster::Reduce::sum);
     }
     devices_.communicator->begin_all_reduce(losses, cluster::Reduce::sum);

@@ -25,14 +25,13 @@ class DividingExchange final : public GradientExchange {
     void finish(Tensor losses) override;
 
   private:
-    model::Piece owned(const layout::Bucket& bucket) const;
     void settle();  // what is under way
 
     const TrainingState& state_;
     const layout::Devices& devices_;
     const cluster::ProcessGroups& groups_;
     const model::TensorGroup& tensor_group_;
-    std::size_t replica_;
+    std::int64_t replica_;
     PhaseTimer timer_;
     Regions regions_;
     bool exact_ = false;                      // what waits in the backward pass is timed

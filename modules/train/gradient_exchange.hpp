@@ -23,7 +23,7 @@ class GradientExchange {
     virtual ~GradientExchange() = default;
 
     virtual void begin_step(bool) {}  // whether its phases are timed exactly
-    // Before gradients of a bucket are computed: of a step, a lane, or a micro-batch if the replicas divide gradients.
+    // Before a micro-batch's gradients of a bucket are computed, if the replicas divide gradients.
     virtual void prepare(std::size_t) {}
     // This rank's backward passes of a lane, or without lanes of the step (lane 0), have completed the bucket; or one
     // pass has, if the replicas divide gradients.

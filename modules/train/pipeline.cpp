@@ -143,6 +143,9 @@ void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, cons
 
 void Pipeline::forward_work(const Step& step, Chunk& chunk, int slot) {
     timer_.phase(step.exact, regions_.pass.forward, "forward", [&] { chunk.stage->forward(slot, ids(chunk, slot)); });
+}
+
+void Pipeline::loss_work(const Step& step, Chunk& chunk, int slot) {
     if (!chunk.last) return;
     timer_.phase(step.exact, regions_.pass.loss, "loss", [&] {
         BatchTensors& tensors = batch(chunk, slot);
@@ -161,8 +164,9 @@ void Pipeline::forward(const Step& step, const layout::PipelineStep& pass) {
     if (!chunk.first)
         receive(*groups_.activations, chunk.stage->hidden_input(pass.slot), (here + stages - 1) % stages,
                 tag(here == 0 ? pass.chunk - 1 : pass.chunk, pass.micro_batch), step.exact);
-    if (step.training && chunk.last) begin_head(step, chunk);
     forward_work(step, chunk, pass.slot);
+    if (step.training && chunk.last) begin_head_gradients(step, chunk);
+    loss_work(step, chunk, pass.slot);
     complete_loss(step, chunk, pass.micro_batch);
     if (!chunk.last)
         chunk.sent_activation[slot] = groups_.activations->begin_send(
@@ -177,8 +181,8 @@ void Pipeline::begin_gradients(const Step& step, std::optional<std::size_t> buck
     if (options_.divides_gradients && bucket) step.events.gradients_begin(*bucket);
 }
 
-// What the head's forward pass computes gradients of.
-void Pipeline::begin_head(const Step& step, const Chunk& chunk) const {
+// Of what the loss computes gradients of.
+void Pipeline::begin_head_gradients(const Step& step, const Chunk& chunk) const {
     begin_gradients(step, chunk.tied);
     begin_gradients(step, chunk.segments.front().bucket);
 }
@@ -219,25 +223,31 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
     const bool first = step.begins_sum(pass.micro_batch), last = step.ends_sum(pass.micro_batch);
     // The inner rate is part of the recording; during its warm-up it changes every step.
     const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
-    const std::size_t at_once = last ? 1 : chunk.segments.size();
-    for (std::size_t i = 0; i < chunk.segments.size(); i += at_once) {
-        const auto work = [&] {
-            for (std::size_t at = i; at < i + at_once; ++at) {
-                if (chunk.segments[at].first) forward_work(step, chunk, pass.slot);
-                segment_work(chunk, chunk.segments[at], pass.slot);
-            }
-        };
-        if (chunk.segments[i].first)
-            begin_head(step, chunk);
-        else
-            begin_gradients(step, chunk.segments[i].bucket);
-        auto& recording = chunk.recordings[{first, i, at_once}];
+    const std::size_t count = chunk.segments.size(), at_once = last ? 1 : count;
+    const auto run = [&](std::size_t from, std::size_t segments, const auto& work) {
+        auto& recording = chunk.recordings[{first, from, segments}];
         if (!recording && lasting && runs_[first ? 1 : 0] >= runs_before_recording)
             recording = devices_.backend->record(work);
         if (recording)
             recording->run();
         else
             work();
+    };
+    // Gradients of the micro-batch before may travel beside the forward pass.
+    const bool forward_alone = options_.divides_gradients;
+    if (forward_alone) run(count, 0, [&] { forward_work(step, chunk, pass.slot); });
+    for (std::size_t i = 0; i < count; i += at_once) {
+        if (chunk.segments[i].first)
+            begin_head_gradients(step, chunk);
+        else
+            begin_gradients(step, chunk.segments[i].bucket);
+        run(i, at_once, [&] {
+            for (std::size_t at = i; at < i + at_once; ++at) {
+                if (chunk.segments[at].first && !forward_alone) forward_work(step, chunk, pass.slot);
+                if (chunk.segments[at].first) loss_work(step, chunk, pass.slot);
+                segment_work(chunk, chunk.segments[at], pass.slot);
+            }
+        });
         if (chunk.segments[i].first) complete_loss(step, chunk, pass.micro_batch);
         if (last && chunk.segments[i].bucket)
             step.events.gradients_complete(*chunk.segments[i].bucket, step.lane(pass.micro_batch));

@@ -73,7 +73,8 @@ class Pipeline {
     struct Chunk {
         std::unique_ptr<model::Stage> stage;
         std::vector<layout::Segment> segments;
-        // By whether it is the first pass of a step or lane, first segment, number of segments.
+        // By whether gradients are written or added to, first segment (their number: the forward pass alone), number of
+        // segments.
         std::map<std::tuple<bool, std::size_t, std::size_t>, std::unique_ptr<kernels::Recording>> recordings;
         std::vector<BatchTensors> batches;  // per slot, where tokens are needed
         std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // per slot
@@ -87,8 +88,9 @@ class Pipeline {
     void backward(const Step& step, const layout::PipelineStep& pass);
     void replay(const Step& step, const layout::PipelineStep& pass);
     void forward_work(const Step& step, Chunk& chunk, int slot);
+    void loss_work(const Step& step, Chunk& chunk, int slot);
     void segment_work(Chunk& chunk, const layout::Segment& segment, int slot);
-    void begin_head(const Step& step, const Chunk& chunk) const;
+    void begin_head_gradients(const Step& step, const Chunk& chunk) const;
     void begin_gradients(const Step& step, std::optional<std::size_t> bucket) const;
     void complete_loss(const Step& step, const Chunk& chunk, std::int64_t micro_batch);
     void fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact);

@@ -68,6 +68,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
     parts_.gathering.set_timed(exact);
     clear(exact);
     run_passes(numbers.batch, issued.targets, exact);
+    parts_.gathering.set_timed(false);
     exchange_gradients(exact);
     issued.loss_scale = backend.read_later(parts_.state.optimizer->loss_scale());
     issued.start += parts_.before_update();  // a checkpoint's time, not the step's

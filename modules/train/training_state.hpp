@@ -16,7 +16,7 @@ struct TrainingState {
     layout::GradientPlan gradient_plan;
     std::unique_ptr<model::ParameterSet> parameters;
     std::unique_ptr<optim::Optimizer> optimizer;
-    bool divided = false;      // replicas divide the optimizer (ZeRO stage 1)
+    bool divided = false;      // replicas divide the optimizer (ZeRO)
     std::int64_t padding = 0;  // elements between parameters, over all ranks; their gradients are zero
     checkpoint::State counters;
 };

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "end_to_end/covering_set.hpp"
 
 namespace lockstep::tests {
 
@@ -87,46 +86,18 @@ inline std::vector<GridCase> all_grid_cases() {
     return cases;
 }
 
-// Every pair of values of two keys that occurs in any possible case, in few cases: those that cover the most new pairs
-// are taken, one after another.
 inline std::vector<GridCase> covering_grid_cases() {
-    using Value = std::pair<int, std::string>;
-    const auto pairs_of = [](const GridCase& one) {
-        const std::array<std::string, 9> values = {one.mixer,
-                                                   std::to_string(one.data),
-                                                   std::to_string(one.tensor),
-                                                   std::to_string(one.pipeline),
-                                                   std::to_string(one.context),
-                                                   std::to_string(one.zero),
-                                                   std::to_string(one.interleave),
-                                                   one.recompute,
-                                                   one.sequence ? "sequence" : ""};
-        std::vector<std::pair<Value, Value>> pairs;
-        for (int a = 0; a < 9; ++a)
-            for (int b = a + 1; b < 9; ++b)
-                pairs.push_back({{a, values[static_cast<std::size_t>(a)]}, {b, values[static_cast<std::size_t>(b)]}});
-        return pairs;
-    };
-    const std::vector<GridCase> all = all_grid_cases();
-    std::set<std::pair<Value, Value>> missing;
-    for (const GridCase& one : all)
-        for (const auto& pair : pairs_of(one)) missing.insert(pair);
-    std::vector<GridCase> chosen;
-    while (!missing.empty()) {
-        const GridCase* best = nullptr;
-        std::size_t most = 0;
-        for (const GridCase& one : all) {
-            std::size_t covered = 0;
-            for (const auto& pair : pairs_of(one)) covered += missing.count(pair);
-            if (covered > most) {
-                most = covered;
-                best = &one;
-            }
-        }
-        for (const auto& pair : pairs_of(*best)) missing.erase(pair);
-        chosen.push_back(*best);
-    }
-    return chosen;
+    return covering_set(all_grid_cases(), [](const GridCase& one) {
+        return std::vector<std::string>{one.mixer,
+                                        std::to_string(one.data),
+                                        std::to_string(one.tensor),
+                                        std::to_string(one.pipeline),
+                                        std::to_string(one.context),
+                                        std::to_string(one.zero),
+                                        std::to_string(one.interleave),
+                                        one.recompute,
+                                        one.sequence ? "sequence" : ""};
+    });
 }
 
 // The covering set is of large grids; these are small ones, with one axis or two.

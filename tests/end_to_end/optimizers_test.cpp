@@ -1,6 +1,8 @@
 // Every optimizer on several layouts, resumed, with groups of parameters and averages of them.
 #define BOOST_TEST_MODULE optimizers
 #include <cmath>
+#include <functional>
+#include <set>
 
 #include "end_to_end/grid_training.hpp"
 
@@ -38,6 +40,75 @@ BOOST_AUTO_TEST_CASE(train_on_any_layout_and_go_on_in_another) {
         }
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(optimizers_on_grids)
+
+// Of all layouts of up to 4 ranks, stages of ZeRO, optimizers and precisions, each pair of choices: as on one rank,
+// stopped, and resumed in another case's layout.
+BOOST_AUTO_TEST_CASE(any_two_choices_go_together) {
+    struct Choice {
+        GridCase grid;
+        std::string optimizer, precision;
+        bool tied = false;
+        std::string settings() const {
+            return "--set precision.compute=" + precision + " --set model.tied_head=" + (tied ? "true" : "false") +
+                   " --set batch.micro=1 " + optimizer;
+        }
+    };
+    const std::vector<std::string> optimizers = {
+        "--set optimizer.kind=adamw --set 'optimizer.groups=[{match=\"embedding/*\",lr=3e-4}]'",
+        "--set optimizer.kind=sgd --set schedule.peak_lr=0.1 --set optimizer.ema=0.9",
+        "--set optimizer.kind=muon --set schedule.peak_lr=3e-3"};
+    std::vector<Choice> all;
+    for (const GridCase& grid : all_grid_cases()) {
+        if (grid.mixer != "attention" || grid.recompute != "none" || grid.sequence || grid.interleave > 1 ||
+            grid.ranks() > 4)
+            continue;
+        for (const std::string& optimizer : optimizers)
+            for (const char* precision : {"fp32", "bf16"})
+                for (const bool tied : {false, true}) {
+                    const bool whole = grid.zero == 0 && grid.data * grid.context > 1;
+                    if (!whole || optimizer != optimizers.back()) all.push_back({grid, optimizer, precision, tied});
+                }
+    }
+    const std::vector<Choice> chosen = covering_set(all, [](const Choice& one) {
+        return std::vector<std::string>{std::to_string(one.grid.data),
+                                        std::to_string(one.grid.tensor),
+                                        std::to_string(one.grid.pipeline),
+                                        std::to_string(one.grid.context),
+                                        std::to_string(one.grid.zero),
+                                        one.optimizer,
+                                        one.precision,
+                                        one.tied ? "tied" : ""};
+    });
+    BOOST_TEST_MESSAGE(chosen.size() << " of " << all.size() << " cases cover all pairs");
+    const Workplace place;
+    std::set<std::string> references;
+    for (std::size_t at = 0; at < chosen.size(); ++at) {
+        const Choice& one = chosen[at];
+        const std::string expected = "one-" + std::to_string(std::hash<std::string>()(one.settings()));
+        GridCase alone;
+        alone.mixer = one.grid.mixer;
+        if (references.insert(expected).second) check_exit(train(place.path(), expected, alone, one.settings()), 0);
+        GridCase other = chosen[(at + 1) % chosen.size()].grid;
+        if (one.optimizer == optimizers.back()) other.zero = std::max(other.zero, 1);
+        const std::string name = std::to_string(at) + "-" + one.grid.name();
+        BOOST_TEST_CONTEXT(name << " and " << other.name() << ": " << one.settings()) {
+            check_exit(train(place.path(), name, one.grid, one.settings() + " --stop-at 6"), 4);
+            check_exit(train(place.path(), name, other, one.settings() + " --resume auto"), 0);
+            const double tolerance = one.precision == "fp32" ? loss_tolerance : 2e-2;
+            BOOST_TEST(largest_difference(numbers_of(place.path(), "loss", expected),
+                                          numbers_of(place.path(), "loss", name)) <= tolerance);
+        }
+        fs::remove_all(place.path() / "checkpoints" / name);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(optimizers)
 
 BOOST_AUTO_TEST_CASE(muon_wants_each_matrix_updated_once) {
     const Workplace place;

@@ -278,6 +278,30 @@ BOOST_AUTO_TEST_CASE(replicas_reduce_their_gradients_once_a_step) {
     BOOST_TEST(step_of(description, {1, 1, 2, 1}, machine).data == halves, near);
 }
 
+// Two replicas, four micro-batches each: half of the bytes of each message.
+BOOST_AUTO_TEST_CASE(divided_gradients_and_parameters_travel_in_every_micro_batch) {
+    auto description = small();
+    Machine machine = one_millisecond_a_product();
+    machine.rates.messages.scatter_gb_per_second = 4;
+    machine.rates.messages.gather_gb_per_second = 2;
+    const auto& model = description.model;
+    for (const bool tied : {true, false}) {
+        description.model.tied_head = tied;
+        const double parameters = static_cast<double>(model::parameter_count(model));
+        const double table = static_cast<double>(model.vocabulary * model.width);
+        double block = 0;
+        for (const auto& parameter : model::describe_parameters(model, {0, 1, false, false}))
+            block += static_cast<double>(element_count(parameter.shape));
+        const double ends = parameters - 4 * block - (tied ? table : 0);  // the norm; tables that are not tied
+        description.parallel.zero = 2;
+        const double scattered = 4 * 2 * parameters / 4e9;
+        BOOST_TEST(step_of(description, {1, 1, 2, 1}, machine).data == scattered + 2 * parameters / 2e9, near);
+        description.parallel.zero = 3;
+        const double gathered = (tied ? table : 0) + 4 * (ends + 2 * 2 * block) + 2 * block;
+        BOOST_TEST(step_of(description, {1, 1, 2, 1}, machine).data == scattered + 2 * gathered / 2e9, near);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(groups_that_do_not_fill_nodes_go_by_the_network) {
     Machine machine = one_millisecond_a_product();
     machine.rates.cores = 8;
