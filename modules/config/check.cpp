@@ -353,6 +353,12 @@ void check_ranges(const ModelDescription& model) {
 
 void check(const ModelDescription& model) {
     check_ranges(model);
+    if (model.adapters.rank > 0 && !model.frozen.empty())
+        throw usage_error("model.adapters.rank = {} trains adapters alone, whatever is frozen: remove model.frozen",
+                          model.adapters.rank);
+    if (model.adapters.rank > 0 && model.adapters.match.empty())
+        throw usage_error(
+            "model.adapters.match is empty, so no layer has an adapter; give patterns, such as [\"*\"] for all layers");
     Missing missing;
     check_given(model, missing);
     missing.refuse();

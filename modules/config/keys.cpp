@@ -97,7 +97,7 @@ void add_sections(std::vector<Key>& keys, Family family, const std::string& pref
     }
 }
 
-constexpr double most_heads = 1 << 20, widest_head = 1 << 16;
+constexpr double most_heads = 1 << 20, widest_head = 1 << 16, most_rank = 1 << 16;
 
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
     std::vector<std::string> presets = preset_names();
@@ -164,6 +164,12 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
          "Which linear layers have a bias. The projections of TTT and Gated DeltaNet have none: `all` is the MLP there."});
     keys.push_back({"model.frozen", &model.frozen,
                     "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included."});
+    keys.push_back({"model.adapters.rank", &model.adapters.rank,
+                    "Rank of the adapters (LoRA) of linear layers, which are trained alone. 0: none.", 0, most_rank});
+    keys.push_back({"model.adapters.alpha", &model.adapters.alpha,
+                    "What an adapter adds is scaled by alpha / rank. 0: alpha is the rank.", 0});
+    keys.push_back({"model.adapters.match", &model.adapters.match,
+                    "Patterns of names of layers that have adapters, such as `*/mixer/query`, as in `model.frozen`."});
     add_sections(keys, Family::mixer, "model.", model.options);
 }
 

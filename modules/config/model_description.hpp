@@ -27,6 +27,14 @@ struct LayerTable {
     bool operator==(const LayerTable&) const = default;
 };
 
+// Low-rank updates of linear layers, which are trained alone (model/adapters.hpp).
+struct Adapters {
+    std::int64_t rank = 0;                   // 0: none
+    double alpha = 0;                        // 0: as the rank
+    std::vector<std::string> match = {"*"};  // patterns of layers' names
+    bool operator==(const Adapters&) const = default;
+};
+
 struct ModelDescription {
     std::string preset;
     std::vector<std::string> mixers = {"attention"};  // registered ones, repeated over the blocks
@@ -52,7 +60,8 @@ struct ModelDescription {
     double score_cap = 0, logit_cap = 0;  // 0: none
     bool tied_head = true;
     Bias bias = Bias::none;
-    std::vector<std::string> frozen;        // parameter-name patterns that are not trained
+    std::vector<std::string> frozen;  // parameter-name patterns that are not trained
+    Adapters adapters;
     std::vector<LayerTable> layer_tables;   // resolve() makes the lists of them
     OptionSections options{Family::mixer};  // [model.NAME]
 

@@ -15,6 +15,7 @@
 #include "layout/memory_plan.hpp"
 #include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
+#include "model/frozen.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -59,7 +60,7 @@ void price_own_memory(Price& price, const config::Machine& machine, const Job& j
         // of each kind.
         const bool between = stage > 0 && stage + 1 < grid.pipeline;
         if (alike && between) continue;
-        if (!alike && run.model.frozen.empty() && !seen.insert(blocks_by_kind(run, grid, stage)).second && between)
+        if (!alike && !model::freezes(run.model) && !seen.insert(blocks_by_kind(run, grid, stage)).second && between)
             continue;
         cluster::GridPlace place;
         place.pipeline = stage;

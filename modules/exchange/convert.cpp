@@ -13,9 +13,11 @@
 #include "cluster/agree.hpp"
 #include "config/run_description.hpp"
 #include "data/tokenizer.hpp"
+#include "exchange/adapter_merge.hpp"
 #include "exchange/folder.hpp"
 #include "exchange/shards.hpp"
 #include "exchange/tokenizer.hpp"
+#include "model/adapters.hpp"
 #include "model/mixers/registry.hpp"
 #include "optim/schedule.hpp"
 
@@ -58,6 +60,7 @@ void make_folder_of(const std::string& out) {
 // What is written, the same on every rank.
 struct Plan {
     checkpoint::Contents contents;
+    config::ModelDescription model;  // with the adapters, which are merged
     Written written;
     std::vector<Correspondence> names;
     std::vector<Shard> shards;
@@ -67,7 +70,7 @@ struct Plan {
 void check_tensors(const std::string& path, const std::vector<Correspondence>& names) {
     std::map<std::string, Shape> held;
     for (const auto& tensor : checkpoint::list_tensors(path))
-        if (tensor.path.starts_with(parameters_prefix))
+        if (tensor.path.starts_with(parameters_prefix) && !model::is_adapter(tensor.path))
             held.emplace(tensor.path.substr(parameters_prefix.size()), tensor.shape);
     for (const Correspondence& each : names) {
         const auto found = held.find(each.ours);
@@ -97,8 +100,9 @@ Plan make_plan(const std::string& path, const WayOut& options) {
     Plan plan;
     plan.contents = checkpoint::read_contents(path);
     const config::RunDescription run = config::parse_foreign_description(plan.contents.run_description, path);
-    config::ModelDescription model = run.model;
+    config::ModelDescription model = plan.model = run.model;
     config::check(model);
+    model.adapters = {};
     // Its warm-up is the run's.
     const double factor = optim::inner_rate_factor(model, run.schedule.warmup, plan.contents.state.step);
     // Of hybrids, which are refused below, it would be each one's.
@@ -134,6 +138,8 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
 // Reads the parameters, or their averages and the parameters that are frozen, into the folder's files.
 void copy_tensors(const std::string& checkpoint, const Plan& plan, const WayOut& options, ShardWriter& writer,
                   cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+    const AdapterMerge adapters(checkpoint, plan.model, options.averages, group);
+    std::vector<float> merged;
     std::set<std::string> averaged;
     const auto copy = [&](const std::string& prefix) {
         checkpoint::read_through(
@@ -142,7 +148,8 @@ void copy_tensors(const std::string& checkpoint, const Plan& plan, const WayOut&
                 const std::string name = tensor.path.substr(prefix.size());
                 if (prefix == parameters_prefix && averaged.count(name) > 0) return;
                 checkpoint::check_finite(checkpoint, tensor.path, values, count);
-                writer.write(name, first, count, values);
+                if (!model::is_adapter(name))
+                    writer.write(name, first, count, adapters.apply(name, first, count, values, merged));
             },
             group, progress);
     };

@@ -48,7 +48,7 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
     };
     const std::int64_t blocks = options.range.last_block - options.range.first_block;
     const std::int64_t period = model.period();
-    if (!model.frozen.empty() || blocks < 2 * period) return with_blocks(blocks);
+    if (model::freezes(model) || blocks < 2 * period) return with_blocks(blocks);
     const StageBytes one = with_blocks(period), two = with_blocks(2 * period);
     const std::int64_t rest = blocks % period;
     StageBytes bytes = rest == 0 ? one : with_blocks(period + rest);
@@ -102,7 +102,7 @@ bool has_whole_model(const MemoryPlan& plan) {
 bool holds_its_share(const config::RunDescription& description, const config::Grid& grid, DeviceKind device) {
     if (device != DeviceKind::cpu || grid.tensor > 1 || grid.pipeline > 1 || divides_optimizer(description, grid))
         return false;
-    return description.model.frozen.empty() || description.precision.compute == config::Precision::fp32;
+    return !model::freezes(description.model) || description.precision.compute == config::Precision::fp32;
 }
 
 }  // namespace

@@ -214,10 +214,11 @@ const Count& ModelCount::kept(std::int64_t number, const CountedShape& shape) {
 Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) const {
     CountingBackend backend(shape.device);
     const Surroundings ranks(backend, shape);
-    const ParameterSet parameters(
+    ParameterSet parameters(
         backend.device(),
         ParameterLayout(describe_parameters(model_, {number, number + 1, false, false}), ranks.group.part()), true,
         shape.type);
+    const Arena adapters = make_adapter_scratch(backend.device(), parameters, model_, shape.pass.rows());
     Block block(backend, parameters, number, model_, ranks.neighbours);
     const bool below = trains_before(model_, number), has_backward = below || block.trains();
     const bool recomputes = has_backward && shape.recompute == Recompute::full;

@@ -3,17 +3,24 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "model/adapters.hpp"
 #include "model/name_patterns.hpp"
 #include "model/parameter_description.hpp"
 
 namespace lockstep::model {
 
+bool freezes(const config::ModelDescription& model) {
+    return !model.frozen.empty() || model.adapters.rank > 0;
+}
+
 bool is_frozen(const config::ModelDescription& model, const std::string& name) {
+    if (model.adapters.rank > 0) return !is_adapter(name);
     return std::any_of(model.frozen.begin(), model.frozen.end(),
                        [&](const std::string& pattern) { return matches(pattern, name); });
 }
 
 void check_frozen(const config::ModelDescription& model) {
+    check_adapters(model);
     if (model.frozen.empty()) return;
     const auto parameters = describe_parameters(model, whole_model(model));
     for (const std::string& pattern : model.frozen) check_pattern(pattern, "model.frozen", parameters);

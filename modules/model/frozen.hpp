@@ -10,6 +10,7 @@
 namespace lockstep::model {
 
 // Whether a pattern of model.frozen matches the name.
+bool freezes(const config::ModelDescription& model);  // anything
 bool is_frozen(const config::ModelDescription& model, const std::string& name);
 
 // Usage error if a pattern matches no parameter (it names the nearest), or nothing is left to train.

@@ -7,6 +7,7 @@ using kernels::Transpose;
 Linear::Linear(const ParameterSet& parameters, const std::string& name)
     : weight_(parameters.working(name + "/weight")),
       dweight_(parameters.gradient(name + "/weight")),
+      adapter_(LowRankUpdate::of(parameters, name)),
       coming_pass_(&parameters.coming_pass()) {
     parameters.overwrite_in_first_pass(name + "/weight");
     if (!parameters.has(name + "/bias")) return;
@@ -16,18 +17,22 @@ Linear::Linear(const ParameterSet& parameters, const std::string& name)
 }
 
 void Linear::forward(Backend& backend, Tensor y, Tensor x, Tensor residual) const {
-    backend.linear_forward(y, x, weight_, bias_, residual);
+    forward_part(backend, y, x, residual, true);
 }
 
 void Linear::forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const {
     backend.linear_forward(y, x, weight_, with_bias ? bias_ : Tensor(), residual);
+    if (adapter_) adapter_->forward(backend, y, x);
 }
 
 void Linear::backward_input(Backend& backend, Tensor dx, Tensor dy, Accumulate accumulate) const {
-    if (!dx.empty()) backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
+    if (dx.empty()) return;
+    backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
+    if (adapter_) adapter_->backward_input(backend, dx, dy);
 }
 
 void Linear::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
+    if (adapter_) adapter_->backward_parameters(backend, dy, x);
     if (!dweight_.empty()) return backend.linear_backward_parameters(dweight_, dbias_, dy, x, *coming_pass_);
     if (dbias_.empty()) return;
     if (*coming_pass_ == Accumulate::no) backend.fill(dbias_, 0);
@@ -206,6 +211,9 @@ void Mlp::widen(Backend& backend, const Saved& saved, Tensor x) const {
         up_.forward(backend, saved.up, x);
         gate_[0].forward(backend, saved.gate, x);
         backend.swiglu_forward(saved.activated, saved.gate, saved.up);
+    } else if (up_.adapter()) {
+        up_.forward(backend, saved.up, x);
+        backend.gelu_forward(saved.activated, saved.up);
     } else {
         backend.linear_gelu_forward(saved.activated, saved.up, x, up_.weight(), up_.bias());
     }
@@ -228,9 +236,8 @@ Mlp::Gradients Mlp::allocate_gradients(Arena& arena, std::int64_t rows) const {
     const auto make = [&] { return arena.allocate(type_, {rows, width_}); };
     Gradients made;
     made.dup = make();
-    if (!swiglu_) return made;
-    made.dactivated = make();
-    made.dgate = make();
+    if (swiglu_ || down_.adapter()) made.dactivated = make();
+    if (swiglu_) made.dgate = make();
     return made;
 }
 
@@ -253,7 +260,12 @@ void Mlp::backward(Backend& backend, Arena& workspace, InputGradient& dx, Tensor
         dx.complete();
         gate_[0].backward_parameters(backend, dgate, x);
     } else {
-        backend.linear_gelu_backward(dup, dh, down_.weight(), saved.up);
+        if (down_.adapter()) {
+            down_.backward_input(backend, dactivated, dh, Accumulate::no);
+            backend.gelu_backward(dup, dactivated, saved.up);
+        } else {
+            backend.linear_gelu_backward(dup, dh, down_.weight(), saved.up);
+        }
         up_.backward_input(backend, dx.part(), dup, Accumulate::no);
         dx.complete();
     }

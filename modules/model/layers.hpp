@@ -3,11 +3,13 @@
 // parameters. If ranks share a layer, each has its part of the parameters, and y or dx are partial sums.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "config/model_description.hpp"
 #include "kernels/backend.hpp"
 #include "model/context_chain.hpp"
+#include "model/low_rank_update.hpp"
 #include "model/parameters.hpp"
 #include "model/recompute.hpp"
 #include "model/tensor_group.hpp"
@@ -37,9 +39,12 @@ class Linear {
     Tensor weight_gradient() const { return dweight_; }
     Tensor bias_gradient() const { return dbias_; }
     const Accumulate& coming_pass() const { return *coming_pass_; }
+    // What is beside the weight, for those who use it without these functions; may be empty.
+    const std::optional<LowRankUpdate>& adapter() const { return adapter_; }
 
   private:
     Tensor weight_, bias_, dweight_, dbias_;
+    std::optional<LowRankUpdate> adapter_;
     const Accumulate* coming_pass_;  // of the parameters; they outlive the layer
 };
 
@@ -125,7 +130,7 @@ class Mlp {
 
   private:
     struct Gradients {
-        Tensor dup, dactivated, dgate;  // the last two: swiglu only
+        Tensor dup, dactivated, dgate;  // dgate: swiglu only; dactivated: that, or an adapter
     };
     Gradients allocate_gradients(Arena& arena, std::int64_t rows) const;
     void allocate(Arena& arena, Saved& saved, std::int64_t rows, bool widened, bool activated) const;

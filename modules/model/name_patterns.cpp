@@ -37,7 +37,7 @@ bool matches(const std::string& pattern, const std::string& name) {
 }
 
 void check_pattern(const std::string& pattern, const std::string& key,
-                   const std::vector<ParameterDescription>& parameters) {
+                   const std::vector<ParameterDescription>& parameters, const std::string& what) {
     std::size_t least = std::string::npos;
     std::string nearest;
     for (const ParameterDescription& parameter : parameters) {
@@ -48,8 +48,8 @@ void check_pattern(const std::string& pattern, const std::string& key,
         nearest = parameter.name;
     }
     throw usage_error(
-        "{}: the pattern \"{}\" matches no parameter of the model; the nearest is {} (lockstep inspect --details lists them all)",
-        key, pattern, nearest);
+        "{}: the pattern \"{}\" matches no {} of the model; the nearest is {} (lockstep inspect --details lists them all)",
+        key, pattern, what, nearest);
 }
 
 }  // namespace lockstep::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/frozen.hpp"
 #include "model/mixer.hpp"
 #include "model/mixers/registry.hpp"
 #include "model/parameter_lister.hpp"
@@ -57,7 +58,7 @@ StageRange whole_model(const config::ModelDescription& model) {
 }
 
 bool blocks_are_alike(const config::ModelDescription& model) {
-    return model.frozen.empty() && model.period() == 1;
+    return !freezes(model) && model.period() == 1;
 }
 
 std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model,

@@ -11,15 +11,16 @@
 
 namespace lockstep::model {
 
-// N(0, deviation²); 0; 1; uniform ±1/√kernel; log r, r uniform up to 16; log(eˢ - 1), log s uniform, s from 0.001 to
-// 0.1 (the last two: decays of Gated DeltaNet; its biases are Mamba-2's, Dao & Gu 2024, arXiv:2405.21060)
-enum class Initial { normal, zero, one, convolution, decay_rate, decay_bias };
+// N(0, deviation²); uniform ±deviation; 0; 1; uniform ±1/√kernel; log r, r uniform up to 16; log(eˢ - 1), log s
+// uniform, s from 0.001 to 0.1 (the last two: decays of Gated DeltaNet; its biases are Mamba-2's, Dao & Gu 2024,
+// arXiv:2405.21060)
+enum class Initial { normal, uniform, zero, one, convolution, decay_rate, decay_bias };
 enum class Split { none, axis0, axis1 };  // the axis divided by tensor parallelism
 
 // What a rank's gradient of an undivided tensor is if several ranks share the layer.
 enum class GradientPart {
     whole,       // the same on each of them
-    of_heads,    // partial, from the rank's heads: to be summed
+    of_heads,    // partial, from the rank's heads or columns: to be summed
     of_the_rows  // partial, from the rows the rank normalizes: to be summed if rows are divided
 };
 
@@ -28,6 +29,7 @@ struct ParameterDescription {
     Shape shape;       // of the whole tensor
     Initial initial = Initial::normal;
     double deviation = 0.02;
+    double scale = 1;  // of what an adapter's second factor adds
     Split split = Split::none;
     bool matrix = false;  // a weight of a matrix product or an embedding; decays with decay = "matrices"
     bool exact = false;   // used in fp32 whatever the compute type

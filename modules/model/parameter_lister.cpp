@@ -1,5 +1,8 @@
 #include "model/parameter_lister.hpp"
 
+#include <cmath>
+
+#include "model/adapters.hpp"
 #include "model/frozen.hpp"
 
 namespace lockstep::model {
@@ -38,14 +41,29 @@ void ParameterLister::linear(const std::string& name, std::int64_t out, std::int
                              double deviation) {
     matrix(name + "/weight", {out, in}, split, deviation);
     if (bias) add(name + "/bias", {out}, Initial::zero, split == Split::axis0 ? Split::axis0 : Split::none);
+    adapter(name, out, in, split);
+}
+
+void ParameterLister::adapter(const std::string& layer, std::int64_t out, std::int64_t in, Split split) {
+    if (!is_adapted(model_, prefix_ + layer)) return;
+    const std::int64_t rank = model_.adapters.rank;
+    ParameterDescription& a = matrix(layer + adapter_a, {rank, in}, split == Split::axis1 ? Split::axis1 : Split::none,
+                                     1 / std::sqrt(static_cast<double>(in)));
+    a.initial = Initial::uniform;
+    if (split == Split::axis0) a.gradient_part = GradientPart::of_heads;
+    ParameterDescription& b =
+        matrix(layer + adapter_b, {out, rank}, split == Split::axis0 ? Split::axis0 : Split::none);
+    b.initial = Initial::zero;
+    b.scale = adapter_scale(model_);
+    if (split == Split::axis1) b.gradient_part = GradientPart::of_heads;
 }
 
 void ParameterLister::linear_layers(const std::vector<std::pair<std::string, std::int64_t>>& layers, std::int64_t in,
                                     Split split, bool bias) {
     for (const auto& [name, out] : layers) matrix(name + "/weight", {out, in}, split);
-    if (!bias) return;
     for (const auto& [name, out] : layers)
-        add(name + "/bias", {out}, Initial::zero, split == Split::axis0 ? Split::axis0 : Split::none);
+        if (bias) add(name + "/bias", {out}, Initial::zero, split == Split::axis0 ? Split::axis0 : Split::none);
+    for (const auto& [name, out] : layers) adapter(name, out, in, split);
 }
 
 void ParameterLister::norm(const std::string& name) {

@@ -44,6 +44,8 @@ float initial_value(const ParameterDescription& parameter, const RandomStream& r
     switch (parameter.initial) {
         case Initial::normal:
             return static_cast<float>(parameter.deviation * random.normal(element));
+        case Initial::uniform:
+            return static_cast<float>(parameter.deviation * (2 * random.uniform(element) - 1));
         case Initial::zero:
             return 0;
         case Initial::one:
@@ -287,8 +289,10 @@ std::vector<ParameterSet::Shared> ParameterSet::shared(const Piece& range,
     return list;
 }
 
-void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed) {
+void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed,
+                              const std::function<bool(const ParameterDescription&)>& of) {
     for (std::size_t i = 0; i < layout_.size(); ++i) {
+        if (of && !of(descriptions()[i])) continue;
         if (!descriptions()[i].trained) {
             const Tensor value = frozen_value(i);
             initialize(backend, seed, i, 0, value.reshaped({value.count()}));

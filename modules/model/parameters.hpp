@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -26,6 +27,11 @@ struct Division {
     bool gradients = false, values = false;
 };
 
+// What adapters project rows to, one layer at a time: [most rows · rank] each, flat.
+struct AdapterScratch {
+    Tensor exact, rounded;  // fp32, and the compute type; empty if that is fp32
+};
+
 // Values and gradients are fp32; for other compute types there are working copies of the values. Each kind is one flat
 // tensor in layout order, so that optimizer and reductions handle few tensors.
 //
@@ -46,6 +52,7 @@ class ParameterSet {
     const ParameterLayout& layout() const { return layout_; }
     const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions(); }
     bool has(const std::string& name) const { return index_.count(name) > 0; }
+    const ParameterDescription& description(const std::string& name) const { return descriptions()[at(name)]; }
     // fp32; of an exact parameter, or if nothing is divided (frozen ones: if the compute type is fp32). Views are
     // lasting, also those of windows.
     Tensor value(const std::string& name) const;
@@ -66,6 +73,9 @@ class ParameterSet {
     void set_first_pass(bool first) {
         passes_->accumulate = first ? kernels::Accumulate::no : kernels::Accumulate::yes;
     }
+    // See model/low_rank_update.hpp.
+    void set_adapter_scratch(const AdapterScratch& scratch) { *adapter_scratch_ = scratch; }
+    const AdapterScratch& adapter_scratch() const { return *adapter_scratch_; }
     // Before such a pass, all or a range: those that no layer overwrites.
     void clear_gradients(kernels::Backend& backend);
     void clear_gradients(kernels::Backend& backend, const Piece& range);
@@ -101,9 +111,10 @@ class ParameterSet {
     };
     std::vector<Shared> shared(const Piece& range, const std::vector<std::int64_t>& cuts) const;
 
-    // Initial values: a function of (seed, name, element of the whole tensor) only. Sets owned pieces, as after an
-    // update.
-    void initialize(kernels::Backend& backend, std::uint64_t seed);
+    // Initial values of all parameters, or some: a function of (seed, name, element of the whole tensor) only. Sets
+    // owned pieces, as after an update.
+    void initialize(kernels::Backend& backend, std::uint64_t seed,
+                    const std::function<bool(const ParameterDescription&)>& of = {});
     void refresh_working(kernels::Backend& backend);  // from the values this rank owns
     void refresh_exact(kernels::Backend& backend);    // likewise, if an update has written the working copies
     std::size_t value_bytes() const { return values_.capacity() + working_.bytes() + exact_.capacity(); }
@@ -135,6 +146,7 @@ class ParameterSet {
     std::vector<std::pair<Tensor, Tensor>> exact_copies_;  // to, from: of what this rank owns
     std::map<std::string, Tensor> spare_gradients_;        // by name within a block
     std::unique_ptr<Passes> passes_ = std::make_unique<Passes>();
+    std::unique_ptr<AdapterScratch> adapter_scratch_ = std::make_unique<AdapterScratch>();
     Arena values_, owned_gradients_, exact_, spare_;
     FlatWindows working_, gradients_;
     Tensor all_values_, all_working_, all_gradients_, all_owned_gradients_, all_exact_;

@@ -66,13 +66,24 @@ std::optional<Tensor> Projections::in_one_matrix(const std::vector<Tensor>& outp
 }
 
 void Projections::forward(Backend& backend, const std::vector<Tensor>& outputs, Tensor x) const {
-    if (const auto all = in_one_matrix(outputs)) return joined_->forward(backend, *all, x);
-    for (std::size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].forward(backend, outputs[layer], x);
+    const auto all = in_one_matrix(outputs);
+    if (all) joined_->forward(backend, *all, x);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+        if (!all)
+            layers_[layer].forward(backend, outputs[layer], x);
+        else if (const auto& adapter = layers_[layer].adapter())
+            adapter->forward(backend, outputs[layer], x);
 }
 
 void Projections::backward_input(Backend& backend, Tensor dx, const std::vector<Tensor>& doutputs,
                                  Accumulate accumulate) const {
-    if (const auto all = in_one_matrix(doutputs)) return joined_->backward_input(backend, dx, *all, accumulate);
+    if (const auto all = in_one_matrix(doutputs)) {
+        joined_->backward_input(backend, dx, *all, accumulate);
+        for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+            if (const auto& adapter = layers_[layer].adapter(); adapter && !dx.empty())
+                adapter->backward_input(backend, dx, doutputs[layer]);
+        return;
+    }
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         layers_[layer].backward_input(backend, dx, doutputs[layer], accumulate);
         accumulate = Accumulate::yes;
@@ -81,9 +92,12 @@ void Projections::backward_input(Backend& backend, Tensor dx, const std::vector<
 
 void Projections::backward_parameters(Backend& backend, const std::vector<Tensor>& doutputs, Tensor x) const {
     const auto all = gradients_joined_ ? in_one_matrix(doutputs) : std::nullopt;
-    if (all) return joined_->backward_parameters(backend, *all, x);
+    if (all) joined_->backward_parameters(backend, *all, x);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-        layers_[layer].backward_parameters(backend, doutputs[layer], x);
+        if (!all)
+            layers_[layer].backward_parameters(backend, doutputs[layer], x);
+        else if (const auto& adapter = layers_[layer].adapter())
+            adapter->backward_parameters(backend, doutputs[layer], x);
 }
 
 }  // namespace lockstep::model

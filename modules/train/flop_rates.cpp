@@ -4,6 +4,7 @@
 #include "calibrate/peak.hpp"
 #include "layout/rank_share.hpp"
 #include "model/count.hpp"
+#include "model/frozen.hpp"
 
 namespace lockstep::train {
 
@@ -22,7 +23,7 @@ FlopRates find_flop_rates(Launch& launch, double product_flops) {
     log::detail(
         "model TFLOP/s: {}, per rank; hardware TFLOP/s: including recompute; MFU: model TFLOP/s relative to {:.3g} "
         "TFLOP/s, {}",
-        model.frozen.empty()
+        !model::freezes(model)
             ? "three times the forward pass's matrix products and mixing"
             : "the matrix products and mixing of the forward pass and of the backward pass as far as parameters train",
         peak.flops * 1e-12, peak.origin);

@@ -10,6 +10,7 @@
 #include "checkpoint/courses.hpp"
 #include "checkpoint/stream.hpp"
 #include "cluster/agree.hpp"
+#include "model/adapters.hpp"
 #include "train/checkpoint_contents.hpp"
 #include "train/launch.hpp"
 #include "train/resume.hpp"
@@ -93,7 +94,9 @@ struct InitialModel {
 // `what`: "init.from = …", or the run's own description.
 void check_same_model(const config::RunDescription& run, const config::RunDescription& before,
                       const std::string& what) {
-    const std::vector<std::string> differences = model_differences(run, before);
+    config::RunDescription there = before;
+    if (there.model.adapters.rank == 0) there.model.adapters = run.model.adapters;  // begun by this run
+    const std::vector<std::string> differences = model_differences(run, there);
     if (!differences.empty())
         throw usage_error("{} is another model: {}; omit these keys of [model]", what,
                           fmt::format("{}", fmt::join(differences, "; ")));
@@ -169,10 +172,17 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
 }
 
 void check_initial_model(const Launch& launch) {
-    if (launch.description.init.from.empty() || !launch.options.resume_file.empty()) return;
+    const config::RunDescription& run = launch.description;
+    const bool beside = run.model.adapters.rank > 0;  // a model that must be there
+    if ((run.init.from.empty() && !beside) || !launch.options.resume_file.empty()) return;
     bool begins = false;
     cluster::on_root(*launch.control, [&] { begins = !has_checkpoints(launch.folders.checkpoint_path); });
-    if (launch.control->all_maximum(begins ? 1 : 0) != 0) find_initial_model(launch);
+    if (launch.control->all_maximum(begins ? 1 : 0) == 0) return;
+    if (run.init.from.empty())
+        throw usage_error(
+            "model.adapters trains adapters beside a model, and none is named: set init.from (--init-from) to a "
+            "checkpoint, a run's folder or a Hugging Face folder");
+    find_initial_model(launch);
 }
 
 void load_initial_values(const Launch& launch, TrainingState& state) {
@@ -181,12 +191,20 @@ void load_initial_values(const Launch& launch, TrainingState& state) {
         if (folder) exchange::warn_of_unknown_keys(*folder);
         warn_of_another_tokenizer(launch, contents, path);
     }
+    const config::RunDescription there = config::parse_foreign_description(contents.run_description, path);
+    const bool new_adapters = launch.description.model.adapters.rank > 0 && there.model.adapters.rank == 0;
+    kernels::Backend& backend = *launch.devices.backend;
+    if (new_adapters)
+        state.parameters->initialize(backend, launch.description.run.seed,
+                                     [](const auto& parameter) { return model::is_adapter(parameter.name); });
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
-    std::erase_if(
-        entries, [](const checkpoint::Entry& entry) { return !entry.path.starts_with(checkpoint::parameters_prefix); });
+    std::erase_if(entries, [&](const checkpoint::Entry& entry) {
+        return !entry.path.starts_with(checkpoint::parameters_prefix) ||
+               (new_adapters && model::is_adapter(entry.path));
+    });
     load_tensors(path, folder, entries, *launch.control);
-    state.parameters->refresh_working(*launch.devices.backend);
-    log::info("parameters from {}", path);
+    state.parameters->refresh_working(backend);
+    log::info("parameters from {}{}", path, new_adapters ? ", with new adapters" : "");
 }
 
 }  // namespace lockstep::train

@@ -35,7 +35,7 @@ void log_launch(const Launch& launch) {
     log::info("model: {}{}, {} parameters, {:.3g} FLOP per token", model.preset.empty() ? "" : model.preset + ", ",
               config::mixers_text(model), with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, launch.description.batch.length));
-    if (!model.frozen.empty())
+    if (model::freezes(model))
         log::info(
             "{} of {} parameters are trained; the others are frozen, and kept in {} where only matrix products and "
             "lookups use them",
