@@ -18,6 +18,7 @@ struct Piece {  // of the model, on one stage
     PassTime blocks;
     bool embedding = false, head = false;
     double written = 0;  // the blocks' gain from writing gradients
+    double held = 0;     // the blocks' parameters, frozen ones too
 };
 
 // What the first pass of a step or lane gains, which writes gradients of weights where the others add to them: it does
@@ -34,12 +35,18 @@ double gain_from_writing(const std::vector<kernels::Operation>& operations, cons
     return gain;
 }
 
-// Trained parameters of a run of the model, on one rank of a tensor group.
-double trained_parameters(const config::ModelDescription& model, const model::StageRange& range, std::int64_t tensor) {
-    double count = 0;
-    for (const auto& parameter : model::describe_parameters(model, range))
-        if (parameter.trained)
-            count += static_cast<double>(element_count(model::slice_of(parameter, {0, tensor}).shape));
+// Parameters of a run of the model, on one rank of a tensor group.
+struct ParameterCount {
+    double all = 0, trained = 0;
+};
+ParameterCount count_parameters(const config::ModelDescription& model, const model::StageRange& range,
+                                std::int64_t tensor) {
+    ParameterCount count;
+    for (const auto& parameter : model::describe_parameters(model, range)) {
+        const auto elements = static_cast<double>(element_count(model::slice_of(parameter, {0, tensor}).shape));
+        count.all += elements;
+        if (parameter.trained) count.trained += elements;
+    }
     return count;
 }
 
@@ -93,14 +100,21 @@ class OwnStep {
                 blocks_.push_back(blocks_[alike]);
                 written_.push_back(written_[alike]);
                 block_parameters_.push_back(block_parameters_[alike]);
+                blocks_held_.push_back(blocks_held_[alike]);
                 continue;
             }
             blocks_.push_back(pass_time(count->block(number, shape_), prices_));
             written_.push_back(gain_from_writing(count->block(number, shape_).backward, prices_, false));
-            block_parameters_.push_back(trained_parameters(model_, {number, number + 1, false, false}, grid_.tensor));
+            const ParameterCount of_block = count_parameters(model_, {number, number + 1, false, false}, grid_.tensor);
+            block_parameters_.push_back(of_block.trained);
+            blocks_held_.push_back(of_block.all);
         }
-        embedding_parameters_ = trained_parameters(model_, {0, 0, true, false}, grid_.tensor);
-        head_parameters_ = trained_parameters(model_, {0, 0, false, true}, grid_.tensor);
+        const ParameterCount of_embedding = count_parameters(model_, {0, 0, true, false}, grid_.tensor),
+                             of_head = count_parameters(model_, {0, 0, false, true}, grid_.tensor);
+        embedding_parameters_ = of_embedding.trained;
+        head_parameters_ = of_head.trained;
+        embedding_held_ = of_embedding.all;
+        head_held_ = of_head.all;
         trains_table_ = !model::is_frozen(model_, "embedding/weight");
         const auto parameters = model::describe_parameters(model_, model::whole_model(model_));
         for (const kernels::Operation& operation :
@@ -124,11 +138,12 @@ class OwnStep {
         for (std::size_t number = 0; number < ranges.size(); ++number) {
             const model::StageRange& range = ranges[number];
             const std::size_t stage = number % pieces_.size();
-            Piece piece{{}, range.embedding, range.head, 0};
+            Piece piece{{}, range.embedding, range.head};
             for (auto block = static_cast<std::size_t>(range.first_block);
                  block < static_cast<std::size_t>(range.last_block); ++block) {
                 piece.blocks.add(blocks_[block]);
                 piece.written += written_[block];
+                piece.held += blocks_held_[block];
                 parameters_[stage] += block_parameters_[block];
             }
             if (range.embedding) parameters_[stage] += embedding_parameters_;
@@ -290,33 +305,33 @@ class OwnStep {
             time.data += overlapped(passes * reduced, last, time.backward) + gather(parameters);
             return;
         }
-        const Ends ends = ends_of(stage);
-        time.data += overlapped(passes * reduced + gather(gathered(stage)), last + passes * gather(ends.embedding),
+        const Held held = held_by(stage);
+        time.data += overlapped(passes * reduced + gather(gathered(held)), last + passes * gather(held.embedding),
                                 time.forward + time.backward);
     }
 
-    // Trained parameters of a stage's ends, but for a tied table, which is there all of a step.
-    struct Ends {
-        double embedding = 0, head = 0, tied = 0;
+    // Parameters of a stage, frozen ones too.
+    struct Held {
+        double blocks = 0, embedding = 0, head = 0;
+        double tied = 0;  // the table that both of these are, which is there all of a step
     };
-    Ends ends_of(std::size_t stage) const {
-        const double tied = model_.tied_head && trains_table_ ? table_ : 0;
-        Ends ends;
+    Held held_by(std::size_t stage) const {
+        const double tied = model_.tied_head ? table_ : 0;
+        Held held;
         for (const Piece& piece : pieces_[stage]) {
-            if (piece.embedding) ends.embedding += embedding_parameters_ - tied;
-            if (piece.head) ends.head += head_parameters_ - tied;
-            if (piece.embedding || piece.head) ends.tied = tied;
+            held.blocks += piece.held;
+            if (piece.embedding) held.embedding += embedding_held_ - tied;
+            if (piece.head) held.head += head_held_ - tied;
+            if (piece.embedding || piece.head) held.tied = tied;
         }
-        return ends;
+        return held;
     }
 
     // Parameters gathered in a step: a block's forward and backward, but for two which are there since the pass before.
-    double gathered(std::size_t stage) const {
-        const Ends ends = ends_of(stage);
+    double gathered(const Held& held) const {
         const auto passes = static_cast<double>(micro_batches_);
-        const double blocks = parameters_[stage] - ends.embedding - ends.head - ends.tied;
-        const double two = std::min(blocks, 2 * *std::max_element(block_parameters_.begin(), block_parameters_.end()));
-        return ends.tied + passes * (ends.embedding + ends.head + 2 * (blocks - two)) + two;
+        const double two = std::min(held.blocks, 2 * *std::max_element(blocks_held_.begin(), blocks_held_.end()));
+        return held.tied + passes * (held.embedding + held.head + 2 * (held.blocks - two)) + two;
     }
 
     // What is left of messages if `beside` is computed meanwhile: on CPUs all.
@@ -372,6 +387,8 @@ class OwnStep {
     std::vector<double> written_;  // [layer], gains from writing gradients
     double head_written_ = 0;
     double embedding_parameters_ = 0, head_parameters_ = 0;  // trained ones
+    std::vector<double> blocks_held_;                        // parameters, frozen ones too
+    double embedding_held_ = 0, head_held_ = 0;
     bool trains_table_ = true;
     double updated_ = 0,
            bytes_updated_ = 0;     // trained parameters of the model, and bytes that an update moves for them

@@ -177,11 +177,37 @@ std::vector<model::Piece> GradientPlan::owned(std::int64_t replica) const {
     return pieces;
 }
 
-std::vector<model::Window> GradientPlan::windows() const {
-    std::vector<model::Window> windows;
-    for (const Bucket& bucket : buckets) windows.push_back({bucket.range, bucket.buffer});
-    return windows;
+namespace {
+
+// Nothing is updated here, so that cuts may lie anywhere; and nothing shares a buffer with what is trained, which is
+// needed at the same time.
+std::vector<Bucket> plan_frozen(const model::ParameterLayout& layout, GradientPlanOptions options) {
+    options.optimizer = nullptr;
+    options.shared_layers = false;
+    Planner planner(layout, options);
+    constexpr std::size_t buffers = Planner::buffer_of_table + 1;
+    std::size_t blocks = 0, i = 0;
+    while (i < layout.size() && layout.descriptions()[i].trained) ++i;
+    while (i < layout.size()) {
+        const std::string& name = layout.descriptions()[i].name;
+        const bool table = options.tied_apart && name == "embedding/weight", block = name.starts_with("blocks/");
+        const std::string part = block ? name.substr(0, name.find('/', 7) + 1) : "";
+        std::size_t end = i + 1;
+        const auto continues = [&](const std::string& other) {
+            return block ? other.starts_with(part) : !table && !other.starts_with("blocks/");
+        };
+        while (end < layout.size() && continues(layout.descriptions()[end].name)) ++end;
+        const std::int64_t first = layout.offset(i), last = end < layout.size() ? layout.offset(end) : layout.total();
+        const std::size_t buffer = block   ? blocks++ % Planner::buffers_of_blocks
+                                   : table ? Planner::buffer_of_table
+                                           : Planner::buffer_of_ends;
+        planner.add_bucket(first, last, buffers + buffer);
+        i = end;
+    }
+    return planner.plan.buckets;
 }
+
+}  // namespace
 
 // In the flat tensors lie what is trained of the embedding, the blocks of all chunks, and the head.
 GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vector<model::StageRange>& chunks,
@@ -222,6 +248,7 @@ GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vec
         else
             planner.add_chunk(begin, offsets[chunk], end);
     }
+    if (options.each_block) planner.plan.frozen = plan_frozen(layout, options);
     return planner.plan;
 }
 

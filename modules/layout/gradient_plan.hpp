@@ -40,9 +40,12 @@ struct GradientPlan {
     // whole at the end of a chunk's backward pass.
     std::optional<std::size_t> tied;
 
+    // With a bucket for each block: what is frozen of it, of the embedding and of the head, cut and in windows
+    // likewise.
+    std::vector<Bucket> frozen;
+
     // The parts that this replica updates, ascending.
     std::vector<model::Piece> owned(std::int64_t replica) const;
-    std::vector<model::Window> windows() const;  // the buckets
 };
 
 struct GradientPlanOptions {

@@ -104,9 +104,20 @@ bool divides_parameters(const config::RunDescription& description, const config:
 
 model::Division division_of(const config::RunDescription& description, const config::Grid& grid,
                             const GradientPlan& plan, std::int64_t replica) {
-    if (!divides_optimizer(description, grid) || plan.buckets.empty()) return {};  // nothing is trained here
-    return {plan.owned(replica), plan.windows(), divides_gradients(description, grid),
-            divides_parameters(description, grid)};
+    const bool values = divides_parameters(description, grid);
+    if (!divides_optimizer(description, grid) || (plan.buckets.empty() && !values)) return {};
+    model::Division division;
+    division.gradients = divides_gradients(description, grid);
+    division.values = values;
+    division.owned = plan.owned(replica);
+    if (division.owned.empty()) division.owned = {{0, 0}};  // nothing is trained here
+    for (const Bucket& bucket : plan.buckets) division.windows.push_back({bucket.range, bucket.buffer});
+    if (!values) return division;
+    for (const Bucket& bucket : plan.frozen) {
+        division.frozen_windows.push_back({bucket.range, bucket.buffer});
+        division.frozen_owned.push_back(bucket.owned(replica));
+    }
+    return division;
 }
 
 LargestShare largest_share(const config::RunDescription& description, const config::Grid& grid,

@@ -18,6 +18,32 @@ Arena make_flat(Device device, std::int64_t count, Type type, const char* name, 
     return arena;
 }
 
+// Elements of the first pieces.
+std::int64_t total_of(const std::vector<Piece>& pieces, std::size_t number) {
+    std::int64_t count = 0;
+    for (std::size_t piece = 0; piece < number; ++piece) count += pieces[piece].count;
+    return count;
+}
+
+// Pieces one behind the other; a tensor of each.
+Arena make_pieces(Device device, const std::vector<Piece>& pieces, Type type, const char* name,
+                  std::vector<Tensor>& tensors) {
+    Tensor all;
+    Arena arena = make_flat(device, total_of(pieces, pieces.size()), type, name, all);
+    for (std::size_t piece = 0; piece < pieces.size(); ++piece)
+        tensors.push_back(pieces[piece].count > 0 ? all.slice(total_of(pieces, piece), pieces[piece].count) : Tensor());
+    return arena;
+}
+
+// [first, last) of a flat tensor as far as it is in the piece; empty: last <= first.
+struct Overlap {
+    std::int64_t first, last;
+    Overlap(const Piece& piece, std::int64_t begin, std::int64_t end)
+        : first(std::max(begin, piece.first)), last(std::min(end, piece.first + piece.count)) {}
+    explicit operator bool() const { return first < last; }
+    std::int64_t count() const { return last - first; }
+};
+
 FlatWindows make_whole(Device device, Type type, std::int64_t count, const char* name, Tensor& all) {
     FlatWindows windows(device, type, {{{0, count}, 0}}, name);
     if (count > 0) all = windows.slice(0, count);
@@ -80,11 +106,7 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
     // Whether values and what is computed with are two.
     const bool apart = compute_ != Type::fp32 || divides_values_;
     if (divided && apart) {
-        Tensor all_owned;
-        values_ = make_flat(device, owned_before(owned_.size()), Type::fp32, "parameters", all_owned);
-        for (std::size_t piece = 0; piece < owned_.size(); ++piece)
-            owned_values_.push_back(owned_[piece].count > 0 ? all_owned.slice(owned_before(piece), owned_[piece].count)
-                                                            : Tensor());
+        values_ = make_pieces(device, owned_, Type::fp32, "parameters", owned_values_);
     } else {
         values_end_ = apart ? trained : total;
         values_ = make_flat(device, values_end_, Type::fp32, "parameters", all_values_);
@@ -93,9 +115,14 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
     }
     if (divides_values_) {
         std::vector<Window> windows = division.windows;
-        std::size_t buffers = 0;
-        for (const Window& window : windows) buffers = std::max(buffers, window.buffer + 1);
-        windows.push_back({{trained, total - trained}, buffers});  // frozen ones are always there
+        windows.insert(windows.end(), division.frozen_windows.begin(), division.frozen_windows.end());
+        frozen_owned_ = std::move(division.frozen_owned);
+        frozen_ = make_pieces(device, frozen_owned_, compute_, "frozen parameters", frozen_values_);
+        if (frozen_owned_.empty()) {  // always there
+            std::size_t buffers = 0;
+            for (const Window& window : windows) buffers = std::max(buffers, window.buffer + 1);
+            windows.push_back({{trained, total - trained}, buffers});
+        }
         working_ = FlatWindows(device, compute_, std::move(windows), "parameters");
     } else if (apart) {
         working_ = make_whole(device, compute_, total, "working parameters", all_working_);
@@ -103,7 +130,7 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
     if (with_gradients && divides_gradients_) {
         gradients_ = FlatWindows(device, Type::fp32, division.windows, "gradients");
         owned_gradients_ =
-            make_flat(device, owned_before(owned_.size()), Type::fp32, "sums of gradients", all_owned_gradients_);
+            make_flat(device, total_of(owned_, owned_.size()), Type::fp32, "sums of gradients", all_owned_gradients_);
     } else if (with_gradients) {
         gradients_ = make_whole(device, Type::fp32, trained, "gradients", all_gradients_);
     }
@@ -120,12 +147,6 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
 
 bool ParameterSet::is_kept_exactly(std::size_t index) const {
     return compute_ != Type::fp32 && descriptions()[index].exact && layout_.offset(index) >= values_end_;
-}
-
-std::int64_t ParameterSet::owned_before(std::size_t piece) const {
-    std::int64_t count = 0;
-    for (std::size_t before = 0; before < piece; ++before) count += owned_[before].count;
-    return count;
 }
 
 // Elements of all_exact_ before a position of the other flat tensors.
@@ -199,25 +220,20 @@ Tensor ParameterSet::owned_gradients(const Piece& range) const {
     for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
         const std::int64_t begin = range.first - owned_[piece].first;
         if (begin >= 0 && begin < owned_[piece].count)
-            return all_owned_gradients_.slice(owned_before(piece) + begin, range.count);
+            return all_owned_gradients_.slice(total_of(owned_, piece) + begin, range.count);
     }
     throw fault_error("element {} of the flat gradients belongs to another rank", range.first);
 }
 
-Tensor ParameterSet::all_frozen() const {
-    const std::int64_t trained = layout_.trained_total(), count = layout_.total() - trained;
-    return divides_values_ && count > 0 ? working_.slice(trained, count) : Tensor();
-}
-
 void ParameterSet::fill_own_part(kernels::Backend& backend, const Piece& window) const {
-    for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
-        const Piece& owned = owned_[piece];
-        const std::int64_t first = std::max(window.first, owned.first);
-        const std::int64_t last = std::min(window.first + window.count, owned.first + owned.count);
-        if (first < last)
-            backend.copy(working_.slice(first, last - first),
-                         owned_values_[piece].slice(first - owned.first, last - first));
-    }
+    const auto fill = [&](const std::vector<Piece>& pieces, const std::vector<Tensor>& values) {
+        for (std::size_t piece = 0; piece < pieces.size(); ++piece)
+            if (const Overlap part(pieces[piece], window.first, window.first + window.count); part)
+                backend.copy(working_.slice(part.first, part.count()),
+                             values[piece].slice(part.first - pieces[piece].first, part.count()));
+    };
+    fill(owned_, owned_values_);
+    fill(frozen_owned_, frozen_values_);
 }
 
 Tensor ParameterSet::gradient_or_spare(const std::string& name) const {
@@ -228,9 +244,20 @@ Tensor ParameterSet::gradient_or_spare(const std::string& name) const {
 }
 
 Tensor ParameterSet::frozen_value(std::size_t index) const {
-    LOCKSTEP_ASSERT(!descriptions()[index].trained);
+    LOCKSTEP_ASSERT(!descriptions()[index].trained && (frozen_owned_.empty() || is_kept_exactly(index)));
     const std::string& name = descriptions()[index].name;
     return compute_ == Type::fp32 || descriptions()[index].exact ? value(name) : working(name);
+}
+
+std::vector<ParameterSet::KeptPart> ParameterSet::frozen_parts(std::size_t index) const {
+    if (frozen_owned_.empty() || is_kept_exactly(index)) return {{0, frozen_value(index)}};
+    const std::int64_t begin = layout_.offset(index), end = begin + layout_.count(index);
+    std::vector<KeptPart> parts;
+    for (std::size_t piece = 0; piece < frozen_owned_.size(); ++piece)
+        if (const Overlap part(frozen_owned_[piece], begin, end); part)
+            parts.push_back({part.first - begin,
+                             frozen_values_[piece].slice(part.first - frozen_owned_[piece].first, part.count())});
+    return parts;
 }
 
 void ParameterSet::overwrite_in_first_pass(const std::string& name) const {
@@ -294,8 +321,8 @@ void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed,
     for (std::size_t i = 0; i < layout_.size(); ++i) {
         if (of && !of(descriptions()[i])) continue;
         if (!descriptions()[i].trained) {
-            const Tensor value = frozen_value(i);
-            initialize(backend, seed, i, 0, value.reshaped({value.count()}));
+            for (const KeptPart& part : frozen_parts(i))
+                initialize(backend, seed, i, part.first, part.value.reshaped({part.value.count()}));
             continue;
         }
         // Where this rank keeps the parameter: whole, or the pieces it owns.

@@ -25,6 +25,10 @@ struct Division {
     // only, and what is computed with (stage 3), which is gathered before it is needed; else both are whole.
     std::vector<Window> windows{};
     bool gradients = false, values = false;
+    // With values: the frozen parameters as windows, and what is kept of them here, in the compute type. Buffers are
+    // others than those of trained ones. None: every rank has them whole.
+    std::vector<Window> frozen_windows{};
+    std::vector<Piece> frozen_owned{};
 };
 
 // What adapters project rows to, one layer at a time: [most rows · rank] each, flat.
@@ -40,7 +44,7 @@ struct AdapterScratch {
 // type is fp32, it computes with the values, so all are kept.) If they divide the values, too, working copies, or in
 // fp32 all values, are in windows.
 //
-// Of a frozen parameter every rank keeps only what it computes with.
+// Of a frozen parameter every rank keeps only what it computes with, or its pieces of that if values are divided.
 class ParameterSet {
   public:
     ParameterSet(Device device, ParameterLayout layout, bool with_gradients, Type compute = Type::fp32,
@@ -62,7 +66,14 @@ class ParameterSet {
     // memory shared by the blocks.
     Tensor gradient_or_spare(const std::string& name) const;
     // What is kept of a frozen parameter: fp32 if exact or if the compute type is fp32, else the compute type.
+    // Whole, unless divided.
     Tensor frozen_value(std::size_t index) const;
+    // What this rank keeps of it: values from element `first` of its slice on.
+    struct KeptPart {
+        std::int64_t first = 0;
+        Tensor value;
+    };
+    std::vector<KeptPart> frozen_parts(std::size_t index) const;
     bool trains(const std::string& prefix) const;  // any parameter with this name prefix
 
     // A layer may overwrite a gradient in the first backward pass of a step or lane, or in each if gradients are
@@ -86,8 +97,7 @@ class ParameterSet {
     Tensor all_values() const { return all_values_; }
     Tensor all_working() const { return all_working_; }
     Tensor all_gradients() const { return all_gradients_; }
-    Tensor all_exact() const { return all_exact_; }  // fp32 values of exact parameters outside all_values()
-    Tensor all_frozen() const;  // what is computed with of frozen parameters, outside all_values() and all_working()
+    Tensor all_exact() const { return all_exact_; }    // fp32 values of exact parameters outside all_values()
     Tensor part(Tensor all, std::size_t index) const;  // parameter `index` within a flat tensor
     Tensor gradients(const Piece& range) const { return gradients_.slice(range.first, range.count); }  // of a window
 
@@ -117,7 +127,9 @@ class ParameterSet {
                     const std::function<bool(const ParameterDescription&)>& of = {});
     void refresh_working(kernels::Backend& backend);  // from the values this rank owns
     void refresh_exact(kernels::Backend& backend);    // likewise, if an update has written the working copies
-    std::size_t value_bytes() const { return values_.capacity() + working_.bytes() + exact_.capacity(); }
+    std::size_t value_bytes() const {
+        return values_.capacity() + frozen_.capacity() + working_.bytes() + exact_.capacity();
+    }
     std::size_t gradient_bytes() const { return gradients_.bytes() + owned_gradients_.capacity() + spare_.capacity(); }
 
   private:
@@ -130,7 +142,6 @@ class ParameterSet {
     std::vector<Tensor> gradients_to_clear(const Piece& range) const;
     bool is_kept_exactly(std::size_t index) const;
     std::int64_t exact_position(std::int64_t position) const;
-    std::int64_t owned_before(std::size_t piece) const;  // elements of pieces before it
     void plan_exact();
     void plan_spare(Device device);
     void initialize(kernels::Backend& backend, std::uint64_t seed, std::size_t index, std::int64_t first,
@@ -140,6 +151,8 @@ class ParameterSet {
     Type compute_;
     std::vector<Piece> owned_;
     std::vector<Tensor> owned_values_;
+    std::vector<Piece> frozen_owned_;
+    std::vector<Tensor> frozen_values_;  // of these
     bool divides_gradients_ = false, divides_values_ = false;
     std::int64_t values_end_ = 0;                          // the end of all_values_ in the layout
     std::vector<std::int64_t> exact_offsets_;              // per parameter: elements of all_exact_ before it
@@ -147,7 +160,7 @@ class ParameterSet {
     std::map<std::string, Tensor> spare_gradients_;        // by name within a block
     std::unique_ptr<Passes> passes_ = std::make_unique<Passes>();
     std::unique_ptr<AdapterScratch> adapter_scratch_ = std::make_unique<AdapterScratch>();
-    Arena values_, owned_gradients_, exact_, spare_;
+    Arena values_, frozen_, owned_gradients_, exact_, spare_;
     FlatWindows working_, gradients_;
     Tensor all_values_, all_working_, all_gradients_, all_owned_gradients_, all_exact_;
 };

@@ -67,7 +67,8 @@ std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, co
     for (std::size_t index = 0; index < layout.size(); ++index) {
         if (layout.count(index) == 0) continue;
         if (!layout.descriptions()[index].trained)
-            list.add(checkpoint::parameters_prefix, index, 0, parameters.frozen_value(index));
+            for (const auto& part : parameters.frozen_parts(index))
+                list.add(checkpoint::parameters_prefix, index, part.first, part.value);
         else if (!values.empty())
             list.add(checkpoint::parameters_prefix, index, 0, parameters.part(values, index));
     }

@@ -15,13 +15,14 @@ ParameterGathering::ParameterGathering(const Launch& launch, const TrainingState
     if (!state.parameters->divides_values()) return;
     const model::ParameterLayout& layout = state.parameters->layout();
     const config::ModelDescription& model = launch.description.model;
-    const auto& buckets = state.gradient_plan.buckets;
-    for (std::size_t window = 0; window < buckets.size(); ++window) {
-        const model::Piece& range = buckets[window].range;
+    windows_ = state.gradient_plan.buckets;
+    windows_.insert(windows_.end(), state.gradient_plan.frozen.begin(), state.gradient_plan.frozen.end());
+    for (std::size_t window = 0; window < windows_.size(); ++window) {
+        const model::Piece& range = windows_[window].range;
         for (std::size_t i = layout.at(range.first); i < layout.size() && layout.offset(i) < range.first + range.count;
              ++i)
             for (const model::ModelPart part : model::parts_with(model, layout.descriptions()[i].name)) {
-                std::vector<std::size_t>& windows = windows_[part.place];
+                std::vector<std::size_t>& windows = needed_[part.place];
                 if (std::find(windows.begin(), windows.end(), window) == windows.end()) windows.push_back(window);
             }
     }
@@ -29,19 +30,18 @@ ParameterGathering::ParameterGathering(const Launch& launch, const TrainingState
 
 const std::vector<std::size_t>& ParameterGathering::windows_of(model::ModelPart part) const {
     static const std::vector<std::size_t> none;
-    const auto found = windows_.find(part.place);
-    return found == windows_.end() ? none : found->second;
+    const auto found = needed_.find(part.place);
+    return found == needed_.end() ? none : found->second;
 }
 
 bool ParameterGathering::has(std::size_t window) const {
-    const auto held = held_.find(state_.gradient_plan.buckets[window].buffer);
+    const auto held = held_.find(windows_[window].buffer);
     return held != held_.end() && held->second == window;
 }
 
 void ParameterGathering::begin(std::size_t window) {
-    const layout::Bucket& bucket = state_.gradient_plan.buckets[window];
-    for (const std::size_t other : under_way_)
-        LOCKSTEP_ASSERT(state_.gradient_plan.buckets[other].buffer != bucket.buffer);
+    const layout::Bucket& bucket = windows_[window];
+    for (const std::size_t other : under_way_) LOCKSTEP_ASSERT(windows_[other].buffer != bucket.buffer);
     state_.parameters->fill_own_part(*devices_.backend, bucket.range);
     groups_.gathers->begin_all_gather(state_.parameters->window(bucket.range), bucket.cuts);
     held_[bucket.buffer] = window;
@@ -62,9 +62,7 @@ void ParameterGathering::need(model::ModelPart part, std::optional<model::ModelP
     if (!next) return;
     // What the next part needs may not take the place of what this one reads.
     for (const std::size_t window : windows_of(*next)) {
-        const auto shares = [&](std::size_t other) {
-            return state_.gradient_plan.buckets[window].buffer == state_.gradient_plan.buckets[other].buffer;
-        };
+        const auto shares = [&](std::size_t other) { return windows_[window].buffer == windows_[other].buffer; };
         if (!has(window) && std::none_of(wanted.begin(), wanted.end(), shares)) begin(window);
     }
 }

@@ -24,7 +24,6 @@ class ParameterGathering final : public model::ParameterSupply {
     void forget();  // what was gathered: parameters have changed
 
   private:
-    // Buckets of the gradient plan are the windows.
     const std::vector<std::size_t>& windows_of(model::ModelPart part) const;
     bool has(std::size_t window) const;
     void begin(std::size_t window);
@@ -35,9 +34,10 @@ class ParameterGathering final : public model::ParameterSupply {
     PhaseTimer timer_;
     trace::RegionId region_;
     bool timed_ = false;
-    std::map<std::int64_t, std::vector<std::size_t>> windows_;  // by place of the part
-    std::map<std::size_t, std::size_t> held_;                   // by buffer: the window that it has, or is to have
-    std::vector<std::size_t> under_way_;                        // windows that are being gathered
+    std::vector<layout::Bucket> windows_;                      // of what is trained, and of what is frozen
+    std::map<std::int64_t, std::vector<std::size_t>> needed_;  // by place of the part: windows
+    std::map<std::size_t, std::size_t> held_;                  // by buffer: the window that it has, or is to have
+    std::vector<std::size_t> under_way_;                       // windows that are being gathered
 };
 
 }  // namespace lockstep::train

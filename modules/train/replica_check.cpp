@@ -17,7 +17,7 @@ std::uint64_t checksum(const TrainingState& state, const layout::Devices& device
     std::vector<char> piece;
     const Tensor optimizer_state = state.divided ? Tensor() : state.optimizer->state().all();
     for (const Tensor& values : {state.parameters->all_values(), state.parameters->all_working(),
-                                 state.parameters->all_exact(), state.parameters->all_frozen(), optimizer_state}) {
+                                 state.parameters->all_exact(), optimizer_state}) {
         if (values.empty()) continue;
         if (!devices.on_gpu()) {
             hasher.add(values.data(), values.bytes());
