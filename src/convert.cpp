@@ -15,6 +15,7 @@
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "exchange/folder.hpp"
+#include "exchange/peft.hpp"
 #include "train/initial_model.hpp"
 #include "watch/stop_request.hpp"
 
@@ -22,9 +23,9 @@ namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string in, out, type = "fp32";
+    std::string in, out, base, type = "fp32";
     std::uint64_t shard_bytes = exchange::WayOut().shard_bytes;
-    bool type_given = false, shard_given = false, ema = false;
+    bool type_given = false, shard_given = false, ema = false, adapters = false;
 };
 
 // Rank 0's share stands for all: they are of equal size.
@@ -62,27 +63,41 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     cluster::together(group, [&] { way.type = type_of(options.type); });
     way.shard_bytes = options.shard_bytes;
     way.averages = options.ema;
+    way.adapters = options.adapters;
+    cluster::together(group, [&] {
+        if (!options.base.empty())
+            throw usage_error("--base applies only when a folder of adapters is converted; {} is a checkpoint",
+                              options.in);
+        if (options.adapters && options.shard_given)
+            throw usage_error("--shard-size does not apply to --adapters, which are always in one file");
+    });
     const exchange::Converted converted =
         exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
-    fmt::print("{}: {} as {}{}; the optimizer's state is not part of it\n", options.out, converted.architecture,
-               options.type, options.ema ? ", averaged parameters" : "");
-    if (converted.tokenizer_kind.empty())
+    fmt::print("{}: {}{} as {}{}; the optimizer's state is not part of it\n", options.out,
+               options.adapters ? "adapters of a " : "", converted.architecture, options.type,
+               options.ema ? ", averaged parameters" : "");
+    if (!options.adapters && converted.tokenizer_kind.empty())
         log::warning("{} names no tokenizer, so {} has none", checkpoint, options.out);
 }
 
 void convert_folder(const Options& options, cluster::HostGroup& group) {
     cluster::together(group, [&] {
-        if (options.type_given || options.shard_given || options.ema)
+        if (options.type_given || options.shard_given || options.ema || options.adapters)
             throw usage_error("{} applies only when a checkpoint is converted; a checkpoint is always one fp32 file",
                               options.type_given    ? "--dtype"
                               : options.shard_given ? "--shard-size"
-                                                    : "--ema");
+                              : options.ema         ? "--ema"
+                                                    : "--adapters");
+        if (!options.base.empty() && !exchange::is_adapter_folder(options.in))
+            throw usage_error("--base applies only when a folder of adapters is converted; {} has no {}", options.in,
+                              exchange::adapter_config_name);
     });
     const exchange::Converted converted =
-        exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show());
+        exchange::folder_to_checkpoint(options.in, options.base, options.out, group, Progress(options).show());
     if (group.rank() != 0) return;
-    fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}\n", options.out, converted.architecture);
+    fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}{}\n", options.out,
+               converted.architecture, converted.with_adapters ? " and adapters" : "");
     if (converted.tokenizer_kind.empty())
         log::warning("{} has neither tokenizer.json nor tokenizer.model, so {} has no tokenizer", options.in,
                      options.out);
@@ -98,7 +113,8 @@ int run(const Options& options) {
             if (options.in.empty() || options.out.empty())
                 throw usage_error("{} is empty; name what to {}", options.in.empty() ? "IN" : "OUT",
                                   options.in.empty() ? "convert" : "make");
-            if (!exchange::is_folder(options.in)) checkpoint = train::newest_checkpoint(options.in);
+            if (!exchange::is_folder(options.in) && !exchange::is_adapter_folder(options.in))
+                checkpoint = train::newest_checkpoint(options.in);
         });
         checkpoint = group->broadcast_text(std::move(checkpoint), 0);
         if (checkpoint.empty())
@@ -117,7 +133,8 @@ void add_convert(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
     command
         ->add_option("IN", options->in,
-                     "A checkpoint, a run's folder for its newest, or a folder with config.json and safetensors")
+                     "A checkpoint, a run's folder for its newest, a folder with config.json and safetensors, or one "
+                     "of PEFT's with adapters")
         ->required();
     command->add_option("OUT", options->out, "What to make: the other kind. It must not exist")->required();
     CLI::Option* type =
@@ -130,6 +147,10 @@ void add_convert(CLI::App& program, Action& action) {
                 "Largest amount of tensor data in a file of the folder: bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
             ->transform(CLI::AsSizeValue(true))
             ->check(above_zero());
+    command->add_flag("--adapters", options->adapters,
+                      "Write the adapters alone, as PEFT has them, instead of merging them into the weights");
+    command->add_option("--base", options->base,
+                        "Folder of the model that a folder of adapters belongs to (default: the one that it names)");
     command->add_flag("--ema", options->ema, "Write the averages of optimizer.ema instead of the parameters");
     command->footer(
         "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"

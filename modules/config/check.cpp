@@ -356,6 +356,11 @@ void check(const ModelDescription& model) {
     if (model.adapters.rank > 0 && !model.frozen.empty())
         throw usage_error("model.adapters.rank = {} trains adapters alone, whatever is frozen: remove model.frozen",
                           model.adapters.rank);
+    if (model.adapters.rank == 0 && model.adapters != Adapters())
+        throw usage_error(
+            "model.adapters.{} is given, but model.adapters.rank = 0: give the rank of the adapters, or remove "
+            "[model.adapters], and all parameters are trained",
+            model.adapters.alpha != 0 ? "alpha" : "match");
     if (model.adapters.rank > 0 && model.adapters.match.empty())
         throw usage_error(
             "model.adapters.match is empty, so no layer has an adapter; give patterns, such as [\"*\"] for all layers");

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/stream.hpp"
+#include "device/parallel.hpp"
 #include "model/adapters.hpp"
 #include "model/parameter_description.hpp"
 
@@ -39,8 +40,7 @@ AdapterMerge::AdapterMerge(const std::string& checkpoint, const config::ModelDes
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model))) {
         if (!model::is_adapter(parameter.name)) continue;
         const bool is_a = parameter.name.ends_with(model::adapter_a);
-        const std::string layer = parameter.name.substr(0, parameter.name.rfind('/'));
-        Factors& factors = factors_[layer + "/weight"];
+        Factors& factors = factors_[model::adapted_layer(parameter.name) + "/weight"];
         if (is_a) factors.in = parameter.shape[1];
         (is_a ? factors.a : factors.b) = read_on_all(checkpoint, prefix + parameter.name, parameter.shape, group);
     }
@@ -52,14 +52,24 @@ const float* AdapterMerge::apply(const std::string& parameter, std::int64_t firs
     if (found == factors_.end()) return values;
     const Factors& factors = found->second;
     merged.assign(values, values + count);
-    for (std::int64_t element = 0; element < count; ++element) {
-        const std::int64_t row = (first + element) / factors.in, column = (first + element) % factors.in;
-        double sum = 0;
-        for (std::int64_t k = 0; k < rank_; ++k)
-            sum += factors.b[static_cast<std::size_t>(row * rank_ + k)] *
-                   factors.a[static_cast<std::size_t>(k * factors.in + column)];
-        merged[static_cast<std::size_t>(element)] += static_cast<float>(scale_ * sum);
-    }
+    const std::int64_t in = factors.in, first_row = first / in, last_row = (first + count - 1) / in;
+    parallel_for(last_row + 1 - first_row, 1, [&](std::int64_t from, std::int64_t until, int) {
+        std::vector<double> sums(static_cast<std::size_t>(in));
+        for (std::int64_t row = first_row + from; row < first_row + until; ++row) {
+            std::fill(sums.begin(), sums.end(), 0);
+            for (std::int64_t k = 0; k < rank_; ++k) {
+                const double factor = scale_ * factors.b[static_cast<std::size_t>(row * rank_ + k)];
+                const double* of_a = factors.a.data() + k * in;
+                for (std::int64_t column = 0; column < in; ++column)
+                    sums[static_cast<std::size_t>(column)] += factor * of_a[column];
+            }
+            // The run may begin and end within a row.
+            const std::int64_t begin = std::max(first, row * in), end = std::min(first + count, (row + 1) * in);
+            for (std::int64_t element = begin; element < end; ++element)
+                merged[static_cast<std::size_t>(element - first)] +=
+                    static_cast<float>(sums[static_cast<std::size_t>(element - row * in)]);
+        }
+    });
     return merged.data();
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/open_file.hpp"
 #include "base/whole_file.hpp"
@@ -15,6 +17,7 @@
 #include "data/tokenizer.hpp"
 #include "exchange/adapter_merge.hpp"
 #include "exchange/folder.hpp"
+#include "exchange/peft.hpp"
 #include "exchange/shards.hpp"
 #include "exchange/tokenizer.hpp"
 #include "model/adapters.hpp"
@@ -28,6 +31,7 @@ namespace fs = std::filesystem;
 
 using checkpoint::parameters_prefix;
 
+constexpr std::uint64_t all_bytes = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t bytes_at_once = std::uint64_t{32} << 20;  // and as much again, converted
 
 bool exists(const std::string& path) {
@@ -62,16 +66,27 @@ struct Plan {
     checkpoint::Contents contents;
     config::ModelDescription model;  // with the adapters, which are merged
     Written written;
+    std::string base;  // what adapters alone are beside
     std::vector<Correspondence> names;
     std::vector<Shard> shards;
 };
 
 // The checkpoint must hold just the parameters of its own description.
-void check_tensors(const std::string& path, const std::vector<Correspondence>& names) {
+void check_tensors(const std::string& path, std::vector<Correspondence> names, const config::ModelDescription& model) {
+    for (const auto& parameter : model::describe_parameters(model, model::whole_model(model)))
+        if (model::is_adapter(parameter.name)) names.push_back({parameter.name, parameter.shape, ""});
     std::map<std::string, Shape> held;
-    for (const auto& tensor : checkpoint::list_tensors(path))
-        if (tensor.path.starts_with(parameters_prefix) && !model::is_adapter(tensor.path))
+    for (const auto& tensor : checkpoint::list_tensors(path)) {
+        if (tensor.path.starts_with(parameters_prefix))
             held.emplace(tensor.path.substr(parameters_prefix.size()), tensor.shape);
+        const bool average = tensor.path.starts_with(checkpoint::averages_prefix);
+        const auto named = std::find_if(names.begin(), names.end(), [&](const Correspondence& each) {
+            return average && tensor.path.substr(checkpoint::averages_prefix.size()) == each.ours;
+        });
+        if (average && (named == names.end() || named->shape != tensor.shape))
+            throw damaged_error("{} is damaged: its run description has no {} of {}", path, tensor.path,
+                                shape_text(tensor.shape));
+    }
     for (const Correspondence& each : names) {
         const auto found = held.find(each.ours);
         if (found == held.end())
@@ -110,9 +125,24 @@ Plan make_plan(const std::string& path, const WayOut& options) {
     if (options.averages) check_has_averages(path, run);
     plan.written = write_model(model);
     plan.names = correspondences(*plan.written.architecture, model);
-    check_tensors(path, plan.names);
-    plan.shards = plan_shards(plan.names, options.type, options.shard_bytes);
+    check_tensors(path, plan.names, plan.model);
+    if (options.adapters) {
+        if (plan.model.adapters.rank == 0) throw usage_error("{} has no adapters; leave out --adapters", path);
+        plan.names = adapter_correspondences(*plan.written.architecture, plan.model);
+        plan.base = run.init.from;
+    }
+    plan.shards = plan_shards(plan.names, options.type, options.adapters ? all_bytes : options.shard_bytes);
+    if (options.adapters) plan.shards.front().name = adapter_file_name;
     return plan;
+}
+
+// The files were made with their whole size, so that what is not written would be zeros.
+void check_written(const Plan& plan, const ShardWriter& writer, cluster::HostGroup& group) {
+    std::int64_t wanted = 0;
+    for (const Correspondence& each : plan.names) wanted += element_count(each.shape);
+    const auto written = static_cast<std::int64_t>(group.all_sum(static_cast<double>(writer.written())));
+    if (written != wanted)
+        throw fault_error("{} of {} elements of the model were written", with_commas(written), with_commas(wanted));
 }
 
 // A folder that is this conversion's alone until it has its name.
@@ -124,12 +154,17 @@ void make_unfinished(const std::string& unfinished) {
 }
 
 void publish(const std::string& unfinished, const std::string& out, const Plan& plan, const WayOut& options) {
-    if (plan.shards.size() > 1) replace_file(unfinished + "/" + index_file_name, index_text(plan.shards));
-    write_tokenizer(unfinished, plan.contents);
-    Json config = plan.written.config;
-    add_token_numbers(config, plan.contents);
-    config["torch_dtype"] = file_type(options.type).torch_word;
-    replace_file(unfinished + "/" + config_file_name, config.dump(2) + "\n");
+    if (options.adapters) {
+        const Json config = adapter_config(*plan.written.architecture, plan.model, plan.base);
+        replace_file(unfinished + "/" + adapter_config_name, config.dump(2) + "\n");
+    } else {
+        if (plan.shards.size() > 1) replace_file(unfinished + "/" + index_file_name, index_text(plan.shards));
+        write_tokenizer(unfinished, plan.contents);
+        Json config = plan.written.config;
+        add_token_numbers(config, plan.contents);
+        config["torch_dtype"] = file_type(options.type).torch_word;
+        replace_file(unfinished + "/" + config_file_name, config.dump(2) + "\n");
+    }
     sync_folder(unfinished);
     rename_file(unfinished, out);
     sync_folder(fs::path(out).parent_path().string());
@@ -138,6 +173,18 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
 // Reads the parameters, or their averages and the parameters that are frozen, into the folder's files.
 void copy_tensors(const std::string& checkpoint, const Plan& plan, const WayOut& options, ShardWriter& writer,
                   cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+    if (options.adapters) {
+        const std::string& prefix = options.averages ? checkpoint::averages_prefix : parameters_prefix;
+        for (const Correspondence& each : plan.names)
+            checkpoint::read_through(
+                checkpoint, prefix + each.ours, bytes_at_once,
+                [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+                    checkpoint::check_finite(checkpoint, tensor.path, values, count);
+                    writer.write(each.ours, first, count, values);
+                },
+                group, progress);
+        return;
+    }
     const AdapterMerge adapters(checkpoint, plan.model, options.averages, group);
     std::vector<float> merged;
     std::set<std::string> averaged;
@@ -161,7 +208,9 @@ void copy_tensors(const std::string& checkpoint, const Plan& plan, const WayOut&
         });
         copy(checkpoint::averages_prefix);
     }
-    if (averaged.size() < plan.names.size()) copy(parameters_prefix);
+    if (std::any_of(plan.names.begin(), plan.names.end(),
+                    [&](const Correspondence& each) { return averaged.count(each.ours) == 0; }))
+        copy(parameters_prefix);
 }
 
 }  // namespace
@@ -172,28 +221,34 @@ void check_has_averages(const std::string& checkpoint, const config::RunDescript
                           checkpoint);
 }
 
-Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
-                               const checkpoint::StreamProgress& progress) {
+Converted folder_to_checkpoint(const std::string& folder, const std::string& base, const std::string& out,
+                               cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
     cluster::on_root(group, [&] {
         if (out.ends_with('/')) throw usage_error("{}: a checkpoint is a file; name it without the slash", out);
         refuse_existing(out, false);
     });
-    std::optional<Folder> opened;
+    std::optional<Folder> whole;
+    std::optional<AdapterFolder> adapters;
+    const Folder* opened = nullptr;
     checkpoint::Contents contents;
     std::vector<checkpoint::TensorInfo> tensors;
     cluster::together(group, [&] {
-        opened.emplace(folder);
+        if (is_adapter_folder(folder))
+            opened = &adapters.emplace(folder, base).base();
+        else
+            opened = &whole.emplace(folder);
         if (group.rank() == 0) warn_of_unknown_keys(*opened);
-        contents = opened->contents();
+        const config::ModelDescription& model = adapters ? adapters->model() : opened->model();
+        contents = opened->contents(model);
         if (group.rank() == 0) warn_of_tokenizer(contents);
-        for (const Correspondence& each : opened->names())
-            tensors.push_back({parameters_prefix + each.ours, each.shape});
+        for (const auto& parameter : model::describe_parameters(model, model::whole_model(model)))
+            tensors.push_back({parameters_prefix + parameter.name, parameter.shape});
         // As in checkpoints of runs.
         std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
     });
     cluster::on_root(group, [&] { make_folder_of(out); });
-    checkpoint::write_from(out, contents, tensors, opened->source(), group, progress);
-    return {std::string(opened->architecture().name), contents.tokenizer_kind};
+    checkpoint::write_from(out, contents, tensors, adapters ? adapters->source() : opened->source(), group, progress);
+    return {std::string(opened->architecture().name), contents.tokenizer_kind, adapters.has_value()};
 }
 
 Converted checkpoint_to_folder(const std::string& checkpoint, const std::string& out_name, const WayOut& options,
@@ -210,6 +265,7 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
     try {
         cluster::on_root(group, [&] { writer->make_files(); });
         copy_tensors(checkpoint, plan, options, *writer, group, progress);
+        check_written(plan, *writer, group);
         cluster::together(group, [&] { writer->finish(); });
         cluster::on_root(group, [&] { publish(unfinished, out, plan, options); });
     } catch (const Error&) {  // the same on every rank

@@ -14,18 +14,21 @@ namespace lockstep::exchange {
 
 struct Converted {
     std::string architecture, tokenizer_kind;  // "LlamaForCausalLM"; of checkpoint::Contents
+    bool with_adapters = false;
 };
 
 // Collective. Both refuse an `out` that exists (an empty folder may), or whose unfinished_name() does; where they fail
 // they leave nothing behind but folders above it. All ranks return the same.
-// A checkpoint of step 0, without optimizer state.
-Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
-                               const checkpoint::StreamProgress& progress = {});
+// A checkpoint of step 0, without optimizer state. `folder` may hold adapters (exchange/peft.hpp), and `base` then name
+// the folder of their model.
+Converted folder_to_checkpoint(const std::string& folder, const std::string& base, const std::string& out,
+                               cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {});
 
 struct WayOut {
     Type type = Type::fp32;                     // or bf16, fp16
     std::uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file, at most, unless one tensor has more
     bool averages = false;                      // those of optimizer.ema instead of the parameters
+    bool adapters = false;                      // these alone, as PEFT has them, instead of merged into the weights
 };
 // Usage error where the run that wrote the checkpoint kept no averages.
 void check_has_averages(const std::string& checkpoint, const config::RunDescription& description);

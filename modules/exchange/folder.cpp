@@ -129,10 +129,10 @@ checkpoint::Source Folder::source() const {
     };
 }
 
-checkpoint::Contents Folder::contents() const {
+checkpoint::Contents Folder::contents(const config::ModelDescription& model) const {
     checkpoint::Contents contents;
     config::RunDescription description;
-    description.model = model_;
+    description.model = model;
     const std::string whole_path = without_slash(fs::absolute(path_).lexically_normal().string());
     description.run.name = config::plain_name(fs::path(whole_path).filename().string());
     description.batch.length = std::min(model_.context, usual_length);

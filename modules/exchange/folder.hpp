@@ -34,8 +34,10 @@ class Folder {
     const std::vector<std::string>& unknown_keys() const { return unknown_keys_; }  // of config.json
     const TensorFiles& files() const { return files_; }
 
-    // What a checkpoint of this model has: step 0, a description of which only [model] says anything, the tokenizer.
-    checkpoint::Contents contents() const;
+    // What a checkpoint of this model, or of one with adapters beside it, has: step 0, a description of which only
+    // [model] says anything, the tokenizer.
+    checkpoint::Contents contents() const { return contents(model_); }
+    checkpoint::Contents contents(const config::ModelDescription& model) const;
     // Elements of "parameters/NAME", for checkpoint::fill and write_from.
     checkpoint::Source source() const;
 

@@ -114,6 +114,7 @@ void ShardWriter::write(const std::string& ours, std::int64_t first, std::int64_
         from_fp32(type_, converted_.data(), of_run, run);
         file.write(converted_.data(), converted_.size(), target.offset + static_cast<std::uint64_t>(at) * size);
     });
+    written_ += count;
 }
 
 void ShardWriter::finish() {

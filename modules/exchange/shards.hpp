@@ -33,7 +33,8 @@ class ShardWriter {
     void make_files() const;
     // Elements [first, first + count) of ours. Usage error for a finite value that the type cannot hold.
     void write(const std::string& ours, std::int64_t first, std::int64_t count, const float* values);
-    void finish();  // syncs and closes what this rank has open
+    void finish();                                     // syncs and closes what this rank has open
+    std::int64_t written() const { return written_; }  // elements, by this rank
 
   private:
     struct Target {
@@ -47,6 +48,7 @@ class ShardWriter {
     std::map<std::string, Target> targets_;  // by our name
     std::vector<OpenFile> files_;            // by shard, opened when needed
     std::size_t open_ = 0;                   // of them
+    std::int64_t written_ = 0;
     std::vector<char> converted_;
 };
 

@@ -11,6 +11,10 @@ bool is_adapter(const std::string& parameter) {
     return parameter.ends_with(adapter_a) || parameter.ends_with(adapter_b);
 }
 
+std::string adapted_layer(const std::string& adapter) {
+    return adapter.substr(0, adapter.rfind('/'));
+}
+
 bool is_adapted(const config::ModelDescription& model, const std::string& layer) {
     const config::Adapters& adapters = model.adapters;
     return adapters.rank > 0 && std::any_of(adapters.match.begin(), adapters.match.end(),
@@ -29,7 +33,7 @@ void check_adapters(const config::ModelDescription& model) {
     std::vector<ParameterDescription> layers;
     for (ParameterDescription parameter : describe_parameters(all, whole_model(all))) {
         if (!parameter.name.ends_with(adapter_a)) continue;
-        parameter.name.resize(parameter.name.size() - std::string(adapter_a).size());
+        parameter.name = adapted_layer(parameter.name);
         layers.push_back(std::move(parameter));
     }
     for (const std::string& pattern : model.adapters.match)

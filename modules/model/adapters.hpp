@@ -12,6 +12,7 @@ namespace lockstep::model {
 constexpr const char *adapter_a = "/lora_a", *adapter_b = "/lora_b";
 
 bool is_adapter(const std::string& parameter);
+std::string adapted_layer(const std::string& adapter);  // "blocks/0/mixer/query"
 // Whether model.adapters matches the layer.
 bool is_adapted(const config::ModelDescription& model, const std::string& layer);
 double adapter_scale(const config::ModelDescription& model);  // alpha / rank

@@ -9,11 +9,11 @@
 
 namespace lockstep::model {
 
-// Whether a pattern of model.frozen matches the name.
-bool freezes(const config::ModelDescription& model);  // anything
+bool freezes(const config::ModelDescription& model);  // whether anything is frozen
+// Whether a pattern of model.frozen matches the parameter; with adapters, whether it is none of these.
 bool is_frozen(const config::ModelDescription& model, const std::string& name);
 
-// Usage error if a pattern matches no parameter (it names the nearest), or nothing is left to train.
+// Usage error if a pattern, of adapters too, matches nothing (it names the nearest), or nothing is left to train.
 void check_frozen(const config::ModelDescription& model);
 
 // Whether the embedding, the positions or a block before `block` is trained.

@@ -39,7 +39,7 @@ class Linear {
     Tensor weight_gradient() const { return dweight_; }
     Tensor bias_gradient() const { return dbias_; }
     const Accumulate& coming_pass() const { return *coming_pass_; }
-    // What is beside the weight, for those who use it without these functions; may be empty.
+    // The layer's adapter, if it has one. Callers that use weight() must apply it themselves.
     const std::optional<LowRankUpdate>& adapter() const { return adapter_; }
 
   private:
@@ -130,7 +130,7 @@ class Mlp {
 
   private:
     struct Gradients {
-        Tensor dup, dactivated, dgate;  // dgate: swiglu only; dactivated: that, or an adapter
+        Tensor dup, dactivated, dgate;  // dgate: swiglu only; dactivated: swiglu, or if down has an adapter
     };
     Gradients allocate_gradients(Arena& arena, std::int64_t rows) const;
     void allocate(Arena& arena, Saved& saved, std::int64_t rows, bool widened, bool activated) const;

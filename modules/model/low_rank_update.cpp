@@ -29,7 +29,7 @@ Tensor LowRankUpdate::projected(Backend& backend, Tensor rows, Tensor matrix, Tr
     const std::int64_t count = element_count(shape);
     const Tensor exact = scratch_->exact.slice(0, count).reshaped(shape);
     backend.product(exact, rows, Transpose::no, matrix, transpose, Accumulate::no);
-    backend.scale(exact, scale_);
+    if (scale_ != 1) backend.scale(exact, scale_);
     if (scratch_->rounded.empty()) return exact;
     const Tensor rounded = scratch_->rounded.slice(0, count).reshaped(shape);
     backend.copy(rounded, exact);

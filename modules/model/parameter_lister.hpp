@@ -39,8 +39,8 @@ class ParameterLister {
     double residual_deviation() const { return residual_deviation_; }
 
   private:
-    // The adapter of a Linear, if it is to have one. Of a layer whose outputs or inputs are divided, so are those of
-    // the adapter; what is not has a part of its gradient on each rank.
+    // The adapter of a Linear, if it is to have one. A divided layer divides one factor; of the other, each rank has a
+    // partial gradient.
     void adapter(const std::string& layer, std::int64_t out, std::int64_t in, Split split);
 
     const config::ModelDescription& model_;

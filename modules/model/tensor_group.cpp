@@ -15,6 +15,13 @@ void TensorGroup::sum(Tensor values) const {
     communicator_->all_reduce(values, cluster::Reduce::sum);
 }
 
+void TensorGroup::sum(const std::vector<Tensor>& list) const {
+    if (alone() || list.empty()) return;
+    const trace::OptionalScope timed(timed_ ? tracer_ : nullptr, region_);
+    for (const Tensor& values : list) communicator_->begin_all_reduce(values, cluster::Reduce::sum);
+    communicator_->finish_collectives();
+}
+
 void TensorGroup::maximum(Tensor values) const {
     if (alone()) return;
     const trace::OptionalScope timed(timed_ ? tracer_ : nullptr, region_);

@@ -34,6 +34,7 @@ class TensorGroup {
     void set_timed(bool timed) { timed_ = timed; }
 
     void sum(Tensor values) const;
+    void sum(const std::vector<Tensor>& list) const;  // of each, at one time
     void maximum(Tensor values) const;
     // all [R, …]: every rank has filled its part.
     void gather(Tensor all) const;

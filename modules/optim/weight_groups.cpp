@@ -41,10 +41,10 @@ void check_groups(const config::OptimizerSection& settings, const config::ModelD
             decides = decided.insert(parameter.name).second || decides;
         }
         if (!trained)
-            throw usage_error(
-                "optimizer.groups: the pattern \"{}\" matches frozen parameters only; remove the group, or take them "
-                "from model.frozen",
-                group.match);
+            throw usage_error("optimizer.groups: the pattern \"{}\" matches frozen parameters only; remove the group{}",
+                              group.match,
+                              model.adapters.rank > 0 ? ": of a model with adapters these alone are trained"
+                                                      : ", or take them from model.frozen");
         if (!decides)
             throw usage_error(
                 "optimizer.groups: the pattern \"{}\" never decides, since patterns before it match all that it "

@@ -59,8 +59,10 @@ std::unique_ptr<GradientExchange> make_gradient_exchange(const Launch& launch, c
 
 void sum_partial(const model::ParameterSet& parameters, const layout::Bucket& bucket,
                  const model::TensorGroup& tensor_group) {
+    std::vector<Tensor> gradients;
     for (const std::size_t index : bucket.partial)
-        tensor_group.sum(parameters.gradient(parameters.descriptions()[index].name));
+        gradients.push_back(parameters.gradient(parameters.descriptions()[index].name));
+    tensor_group.sum(gradients);
 }
 
 void gather_parameters(const TrainingState& state, const cluster::ProcessGroups& groups) {

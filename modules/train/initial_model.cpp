@@ -171,17 +171,20 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
     return run;
 }
 
+Error no_model_for_adapters() {
+    return usage_error(
+        "model.adapters trains adapters beside a model, and none is named: set init.from (--init-from) to a checkpoint, "
+        "a run's folder or a Hugging Face folder");
+}
+
 void check_initial_model(const Launch& launch) {
     const config::RunDescription& run = launch.description;
-    const bool beside = run.model.adapters.rank > 0;  // a model that must be there
-    if ((run.init.from.empty() && !beside) || !launch.options.resume_file.empty()) return;
+    const bool has_adapters = run.model.adapters.rank > 0;
+    if ((run.init.from.empty() && !has_adapters) || !launch.options.resume_file.empty()) return;
     bool begins = false;
     cluster::on_root(*launch.control, [&] { begins = !has_checkpoints(launch.folders.checkpoint_path); });
     if (launch.control->all_maximum(begins ? 1 : 0) == 0) return;
-    if (run.init.from.empty())
-        throw usage_error(
-            "model.adapters trains adapters beside a model, and none is named: set init.from (--init-from) to a "
-            "checkpoint, a run's folder or a Hugging Face folder");
+    if (run.init.from.empty()) throw no_model_for_adapters();
     find_initial_model(launch);
 }
 

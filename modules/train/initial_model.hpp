@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "cluster/host_group.hpp"
 #include "config/run_description.hpp"
@@ -39,6 +40,7 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
 void check_initial_model(const Launch& launch);
 
 // Collective. Fills the parameters from init.from. Usage error for a checkpoint of another model.
+Error no_model_for_adapters();  // which stand beside one
 void load_initial_values(const Launch& launch, TrainingState& state);
 
 }  // namespace lockstep::train

@@ -58,6 +58,8 @@ TrainingState make_training_state(const Launch& launch) {
 
 void fill_training_state(const Launch& launch, TrainingState& state) {
     if (!launch.resume.path.empty()) return restore(launch, state);
+    if (launch.description.init.from.empty() && launch.description.model.adapters.rank > 0)
+        throw no_model_for_adapters();
     if (launch.description.init.from.empty())
         state.parameters->initialize(*launch.devices.backend, launch.description.run.seed);
     else

@@ -70,30 +70,40 @@ BOOST_AUTO_TEST_CASE(adapters_alone_are_trained_on_any_layout) {
 BOOST_AUTO_TEST_CASE(adapters_are_evaluated_and_merged) {
     const Workplace place;
     const std::string gpt2 =
-        " --set model.norm=layer --set model.mlp=gelu --set model.position=learned --set "
-        "model.bias=all --set model.tied_head=true --set model.ttt.mini_batch=16 ";
+                          " --set model.norm=layer --set model.mlp=gelu --set model.position=learned --set "
+                          "model.bias=all --set model.tied_head=true --set model.ttt.mini_batch=16 ",
+                      llama = " --set model.ttt.mini_batch=16 ";
     GridCase one = layout(1, 1, 1);
     one.mixer = "attention";
-    check_exit(train(place.path(), "base", one, gpt2), 0);
-    check_exit(train(place.path(), "tuned", one,
-                     gpt2 + beside +
-                         "--set optimizer.ema=0.5 --set model.adapters.match='[\"*/"
-                         "mixer/*\",\"*/mlp/down\"]'"),
-               0);
-    const std::string eval = "eval --data text --format json --windows 8 --device cpu --checkpoint ";
     const auto loss_of = [&](const std::string& checkpoint, const std::string& more = "") {
-        const Result result = run(eval + checkpoint + more, place.path());
+        const Result result = run(
+            "eval --data text --format json --windows 8 --device cpu --checkpoint " + checkpoint + more, place.path());
         check_exit(result, 0);
         return Json::parse(result.out)["validation_loss"].get<double>();
     };
-    for (const std::string averages : {"", " --ema"}) {
-        const std::string suffix = averages.empty() ? "plain" : "averages";
-        check_exit(run("convert runs/tuned " + suffix + averages, place.path(), 2), 0);
-        check_exit(run("convert " + suffix + " " + suffix + ".h5", place.path()), 0);
-        const double apart = loss_of("runs/tuned", averages), merged = loss_of(suffix + ".h5");
-        BOOST_TEST(std::abs(apart - merged) < 1e-6 * apart, suffix << ": " << apart << ", merged " << merged);
-        BOOST_TEST(std::abs(apart - loss_of("runs/base")) > 1e-3);
+    const struct {
+        std::string name, model, match;
+    } cases[] = {{"llama", llama, "[\"*\"]"}, {"tuned", gpt2, "[\"*/mixer/*\",\"*/mlp/down\"]"}};
+    for (const auto& c : cases) {
+        fs::remove_all(place.path() / "runs" / "base");
+        fs::remove_all(place.path() / "checkpoints" / "base");
+        check_exit(train(place.path(), "base", one, c.model), 0);
+        check_exit(train(place.path(), c.name, one,
+                         c.model + beside + "--set optimizer.ema=0.5 --set 'model.adapters.match=" + c.match + "'"),
+                   0);
+        const double before = loss_of("runs/base");
+        for (const std::string averages : {"", " --ema"}) {
+            const std::string out = c.name + (averages.empty() ? "-plain" : "-averages"), from = "runs/" + c.name;
+            check_exit(run("convert " + from + " " + out + averages, place.path(), 2), 0);
+            check_exit(run("convert " + out + " " + out + ".h5", place.path()), 0);
+            const double apart = loss_of(from, averages), merged = loss_of(out + ".h5");
+            BOOST_TEST(std::abs(apart - merged) < 1e-6 * apart, out << ": " << apart << ", merged " << merged);
+            BOOST_TEST(std::abs(apart - before) > 1e-3);
+        }
     }
+    const Result joined = run("convert --adapters runs/tuned joined", place.path());
+    check_exit(joined, 2);
+    BOOST_TEST(contains(joined.error, "GPT2LMHeadModel has blocks/0/mixer/query and others in one layer"), joined);
     check_exit(run("generate --device cpu --tokens 4 --prompt the --checkpoint runs/tuned", place.path()), 0);
     const Result inspected =
         run("inspect --details " + checkpoint_file(place.path(), 10, "tuned").string(), place.path());
@@ -105,6 +115,58 @@ BOOST_AUTO_TEST_CASE(adapters_are_evaluated_and_merged) {
     BOOST_TEST(!contains(further.error, "new adapters"), further);
     BOOST_TEST(tensors_of(checkpoint_file(place.path(), 10, "further"))
                    .contains("optimizer/first_moment/blocks/0/mixer/query/lora_b"));
+}
+
+// As PEFT has them: written apart, read back beside their model, and refused where a layer there is several here.
+BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
+    const Workplace place;
+    const std::string llama = " --set model.ttt.mini_batch=16 ";
+    GridCase one = layout(1, 1, 1);
+    one.mixer = "attention";
+    check_exit(train(place.path(), "base", one, llama), 0);
+    check_exit(run("convert runs/base base-hf", place.path()), 0);
+    for (const std::string match : {"[\"*\"]", "[\"*/mixer/value\",\"blocks/2/mlp/*\"]"}) {
+        const std::string name = match.size() < 8 ? "all" : "some";
+        check_exit(train(place.path(), name, one, llama + beside + "--set 'model.adapters.match=" + match + "'"), 0);
+        const std::string folder = name + "-adapters";
+        check_exit(run("convert --adapters runs/" + name + " " + folder, place.path(), 2), 0);
+        const Json config = Json::parse(read_file(place.path() / folder / "adapter_config.json"));
+        BOOST_TEST((config["r"] == 4 && config["lora_alpha"] == 8 && config["peft_type"] == "LORA"));
+        BOOST_TEST(config["target_modules"].size() == (name == "all" ? 28u : 7u));
+        BOOST_TEST(!fs::exists(place.path() / folder / "config.json"));
+        check_exit(run("convert " + folder + " " + name + ".h5 --base base-hf", place.path(), 2), 0);
+        const auto written = tensors_of(checkpoint_file(place.path(), 10, name)),
+                   read = tensors_of(place.path() / (name + ".h5"));
+        for (const auto& [path, values] : written)
+            if (path.starts_with("parameters/")) BOOST_TEST((values == read.at(path)), path);
+        check_exit(run("eval --data text --windows 2 --device cpu --checkpoint " + name + ".h5", place.path()), 0);
+    }
+    const auto refused = [&](const std::string& arguments, const std::string& sentence, int code = 2) {
+        const Result result = run("convert " + arguments, place.path());
+        check_exit(result, code);
+        BOOST_TEST(contains(result.error, sentence), result);
+    };
+    refused("all-adapters new.h5", "holds adapters of checkpoints/base/step-00000010.h5, which is no folder here");
+    refused("--adapters runs/base new", "has no adapters; leave out --adapters");
+    refused("base-hf new.h5 --base base-hf", "--base applies only when a folder of adapters is converted");
+    refused("runs/all new --base base-hf", "--base applies only when a folder of adapters is converted");
+    const fs::path config = place.path() / "all-adapters" / "adapter_config.json";
+    const std::string before = read_file(config);
+    const auto changed = [&](const std::string& key, const Json& value) {
+        Json json = Json::parse(before);
+        json[key] = value;
+        write_file(config, json.dump());
+    };
+    changed("use_dora", true);
+    refused("all-adapters new.h5 --base base-hf", "use_dora = true: adapters here have one rank");
+    changed("r", 5);
+    refused("all-adapters new.h5 --base base-hf",
+            "has shape [4, 32]; adapter_config.json and its model call for [5, 32]", 3);
+    write_file(config, before);
+    check_exit(train(place.path(), "wide", one, llama + "--set model.width=64"), 0);
+    check_exit(run("convert runs/wide wide-hf", place.path()), 0);
+    refused("all-adapters new.h5 --base wide-hf", "call for [4, 64]", 3);
+    BOOST_TEST(!fs::exists(place.path() / "new.h5"));
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_have_adapters_is_refused) {
@@ -122,6 +184,8 @@ BOOST_AUTO_TEST_CASE(what_cannot_have_adapters_is_refused) {
             "model.adapters.match: the pattern \"*/quary\" matches no linear layer of the model");
     refused("--set model.adapters.rank=2 --set 'model.adapters.match=[]'", "model.adapters.match is empty");
     refused("--set model.adapters.rank=-1", "model.adapters.rank");
+    refused("--set model.adapters.alpha=8.0", "model.adapters.alpha is given, but model.adapters.rank = 0");
+    refused("--set 'model.adapters.match=[\"*/query\"]'", "model.adapters.match is given, but model.adapters.rank = 0");
     train_base(place);
     const std::string base = " --init-from checkpoints/base/step-00000010.h5 ";
     check_exit(train(place.path(), "kept", hybrid(layout(1, 1, 1)), beside + "--stop-at 2"), 4);

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "checkpoint/stream.hpp"
 #include "exchange/folder.hpp"
+#include "exchange/peft.hpp"
 #include "kernels/backend.hpp"
 #include "model/decoder.hpp"
 #include "model/stage.hpp"
@@ -53,9 +55,15 @@ double difference(const float* computed, const float* expected, std::size_t coun
 
 void try_folder(const std::string& path) {
     constexpr double tolerance = 1e-5;
-    const exchange::Folder folder(path);
+    std::optional<exchange::Folder> whole;
+    std::optional<exchange::AdapterFolder> adapters;
+    if (exchange::is_adapter_folder(path))  // beside the model of another case
+        adapters.emplace(path, path.substr(0, path.rfind("-adapters")));
+    else
+        whole.emplace(path);
+    const exchange::Folder& folder = adapters ? adapters->base() : *whole;
     BOOST_TEST(folder.unknown_keys().empty());
-    const config::ModelDescription& model = folder.model();
+    const config::ModelDescription& model = adapters ? adapters->model() : folder.model();
     Expected expected = read_expected(path);
     const auto vocabulary = static_cast<std::size_t>(model.vocabulary);
     BOOST_TEST_REQUIRE(expected.logits.size() == expected.tokens.size() * vocabulary);
@@ -65,7 +73,7 @@ void try_folder(const std::string& path) {
     std::vector<checkpoint::Entry> entries;
     for (const auto& parameter : parameters.descriptions())
         entries.push_back(checkpoint::whole("parameters/" + parameter.name, parameters.value(parameter.name), nullptr));
-    checkpoint::fill(entries, folder.source());
+    checkpoint::fill(entries, adapters ? adapters->source() : folder.source());
 
     model::StageOptions options;
     options.range = model::whole_model(model);

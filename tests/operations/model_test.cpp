@@ -116,6 +116,17 @@ BOOST_AUTO_TEST_CASE(a_step_in_fp32_is_that_of_the_cpu) {
             compare(model, {2, 21}, Type::fp32, 2e-5);
         }
 }
+
+BOOST_AUTO_TEST_CASE(a_step_with_adapters_is_that_of_the_cpu) {
+    std::int64_t rank = 1;
+    for (auto [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name << ", rank " << rank) {
+            model.adapters.rank = rank;
+            model.adapters.alpha = 2.5;
+            compare(model, {2, 21}, Type::fp32, 5e-5);
+            compare(model, {2, 21}, Type::bf16, 6e-2);
+            rank = rank % 4 + 1;
+        }
+}
 #endif
 
 // Of every kind of layer something is frozen, above, between and below what is trained.

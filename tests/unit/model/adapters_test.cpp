@@ -21,7 +21,7 @@ config::ModelDescription with_adapters(config::ModelDescription model, std::int6
 void merge(const config::ModelDescription& model, model::ParameterSet& parameters) {
     for (const auto& parameter : parameters.descriptions()) {
         if (!parameter.name.ends_with(model::adapter_a)) continue;
-        const std::string layer = parameter.name.substr(0, parameter.name.rfind('/'));
+        const std::string layer = model::adapted_layer(parameter.name);
         const Tensor a = parameters.value(parameter.name), b = parameters.value(layer + model::adapter_b),
                      weight = parameters.value(layer + "/weight");
         const std::int64_t rank = a.size(0), in = a.size(1), out = b.size(0);
