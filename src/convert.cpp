@@ -94,7 +94,7 @@ void convert_folder(const Options& options, cluster::HostGroup& group) {
                               exchange::adapter_config_name);
     });
     const exchange::Converted converted =
-        exchange::folder_to_checkpoint(options.in, options.base, options.out, group, Progress(options).show());
+        exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show(), options.base);
     if (group.rank() != 0) return;
     fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}{}\n", options.out,
                converted.architecture, converted.with_adapters ? " and adapters" : "");

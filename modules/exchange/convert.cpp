@@ -221,8 +221,8 @@ void check_has_averages(const std::string& checkpoint, const config::RunDescript
                           checkpoint);
 }
 
-Converted folder_to_checkpoint(const std::string& folder, const std::string& base, const std::string& out,
-                               cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
+                               const checkpoint::StreamProgress& progress, const std::string& base) {
     cluster::on_root(group, [&] {
         if (out.ends_with('/')) throw usage_error("{}: a checkpoint is a file; name it without the slash", out);
         refuse_existing(out, false);

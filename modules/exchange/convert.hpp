@@ -21,8 +21,8 @@ struct Converted {
 // they leave nothing behind but folders above it. All ranks return the same.
 // A checkpoint of step 0, without optimizer state. `folder` may hold adapters (exchange/peft.hpp), and `base` then name
 // the folder of their model.
-Converted folder_to_checkpoint(const std::string& folder, const std::string& base, const std::string& out,
-                               cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {});
+Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
+                               const checkpoint::StreamProgress& progress = {}, const std::string& base = "");
 
 struct WayOut {
     Type type = Type::fp32;                     // or bf16, fp16
