@@ -75,7 +75,7 @@ fuzz: dependencies
 	FUZZ_SECONDS=$(FUZZ_SECONDS) build/asan/bin/test_analysis_fuzz
 
 test-grids: build
-	OMP_WAIT_POLICY=passive LOCKSTEP_GRIDS=all $(BUILD)/bin/test_end_to_end_grids_test --run_test='grids_*' --log_level=message
+	OMP_WAIT_POLICY=passive LOCKSTEP_GRIDS=$(GRIDS) $(BUILD)/bin/test_end_to_end_grids_test --run_test='grids_*' --log_level=message
 
 test-gpu:
 	$(MAKE) build CMAKE_FLAGS='$(CMAKE_FLAGS) -DLOCKSTEP_GPU_TESTS=ON'

@@ -116,10 +116,17 @@ AdapterFolder::AdapterFolder(const std::string& path, const std::string& base)
     ConfigReader reader(config_, path_ + "/" + adapter_config_name);
     reader.require("peft_type", "LORA", "adapters here are those of LoRA");
     const std::string why = "adapters here have one rank, one alpha, and neither biases nor magnitudes";
-    for (const char* key : {"use_dora", "use_rslora", "lora_bias"}) reader.require(key, false, why);
+    for (const char* key : {"use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias"})
+        reader.require(key, false, why);
     reader.require("bias", "none", why);
     for (const char* key : {"rank_pattern", "alpha_pattern"}) reader.require(key, Json::object(), why);
-    for (const char* key : {"layer_replication", "trainable_token_indices"}) reader.require(key, Json(), why);
+    for (const char* key : {"layer_replication", "trainable_token_indices", "alora_invocation_tokens", "arrow_config",
+                            "target_parameters"})
+        reader.require(key, Json(), why);
+    // Others begin beside a base with their first values subtracted.
+    if (const Json* start = reader.value("init_lora_weights");
+        start && !start->is_boolean() && *start != "gaussian" && *start != "eva" && *start != "orthogonal")
+        reader.refuse("init_lora_weights", "such adapters belong to a changed base; convert them with PEFT first");
     reader.require("modules_to_save", Json::array(), "only adapters are trained beside the model");
     model_.adapters.rank = reader.size("r");
     model_.adapters.alpha = reader.number("lora_alpha", 8);
@@ -151,7 +158,7 @@ void AdapterFolder::match_names() {
     for (const Correspondence& each : adapter_correspondences(base_.architecture(), model_)) {
         const auto found = there.find(each.theirs);
         if (found == there.end())
-            throw damaged_error("{} has no tensor {}, which belongs to one that it has", file_.path(), each.theirs);
+            throw damaged_error("{} lacks {}, the other half of an adapter that it has", file_.path(), each.theirs);
         if (found->second->shape != each.shape)
             throw damaged_error("{}: {} has shape {}; {} and its model call for {}", file_.path(), each.theirs,
                                 shape_text(found->second->shape), adapter_config_name, shape_text(each.shape));

@@ -191,10 +191,12 @@ std::vector<Bucket> plan_frozen(const model::ParameterLayout& layout, GradientPl
     while (i < layout.size()) {
         const std::string& name = layout.descriptions()[i].name;
         const bool table = options.tied_apart && name == "embedding/weight", block = name.starts_with("blocks/");
+        const bool is_behind = name.starts_with("final_norm/") || name.starts_with("head/");
         const std::string part = block ? name.substr(0, name.find('/', 7) + 1) : "";
         std::size_t end = i + 1;
         const auto continues = [&](const std::string& other) {
-            return block ? other.starts_with(part) : !table && !other.starts_with("blocks/");
+            const bool behind = other.starts_with("final_norm/") || other.starts_with("head/");
+            return block ? other.starts_with(part) : !table && !other.starts_with("blocks/") && behind == is_behind;
         };
         while (end < layout.size() && continues(layout.descriptions()[end].name)) ++end;
         const std::int64_t first = layout.offset(i), last = end < layout.size() ? layout.offset(end) : layout.total();

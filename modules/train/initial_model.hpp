@@ -39,8 +39,10 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
 // before the run's folders are made.
 void check_initial_model(const Launch& launch);
 
+// Adapters stand beside a model, and init.from names none.
+Error no_model_for_adapters();
+
 // Collective. Fills the parameters from init.from. Usage error for a checkpoint of another model.
-Error no_model_for_adapters();  // which stand beside one
 void load_initial_values(const Launch& launch, TrainingState& state);
 
 }  // namespace lockstep::train

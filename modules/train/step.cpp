@@ -67,9 +67,11 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
     parts_.exchange.begin_step(exact);
     parts_.gathering.set_timed(exact);
     clear(exact);
+    const bool made_infinite = fault::asks("gradient", "inf");
     run_passes(numbers.batch, issued.targets, exact);
     parts_.gathering.set_timed(false);
     exchange_gradients(exact);
+    if (made_infinite) fill_gradients(std::numeric_limits<float>::infinity());
     issued.loss_scale = backend.read_later(parts_.state.optimizer->loss_scale());
     issued.start += parts_.before_update();  // a checkpoint's time, not the step's
     update(numbers.learning_rate, exact);
@@ -120,12 +122,13 @@ void StepRunner::exchange_gradients(bool exact) {
         parts_.exchange.finish(loss_.exchanged());
         loss_.finish();
     });
+}
+
+// What this rank updates with, for tests of faults.
+void StepRunner::fill_gradients(float value) {
     const model::ParameterSet& parameters = *parts_.state.parameters;
-    if (!fault::asks("gradient", "inf")) return;
     for (const model::Piece& piece : parameters.owned())
-        if (piece.count > 0)
-            parts_.launch.devices.backend->fill(parameters.owned_gradients(piece),
-                                                std::numeric_limits<float>::infinity());
+        if (piece.count > 0) parts_.launch.devices.backend->fill(parameters.owned_gradients(piece), value);
 }
 
 void StepRunner::update(double learning_rate, bool exact) {

@@ -71,6 +71,7 @@ class StepRunner {
     std::int64_t count_targets(std::int64_t batch) const;
     void run_passes(std::int64_t batch, std::int64_t targets, bool exact);
     void exchange_gradients(bool exact);
+    void fill_gradients(float value);
     void update(double learning_rate, bool exact);
     std::int64_t samples_in_flight() const;
     void count(trace::StepNumbers& numbers, const std::vector<double>& decision);

@@ -151,12 +151,13 @@ inline std::vector<GridCase> few_ranks_grid_cases() {
             {"hybrid", 1, 1, 2, 2, 0, 1, "selective", false, false, false, true}};
 }
 
-// LOCKSTEP_GRIDS=all: the full product.
+// LOCKSTEP_GRIDS=all: the full product; or that of one mixer, by its name.
 inline std::vector<GridCase> grid_cases(int ranks) {
     const char* wanted = std::getenv("LOCKSTEP_GRIDS");
     std::vector<GridCase> all;
-    if (wanted && std::string(wanted) == "all") {
-        all = all_grid_cases();
+    if (wanted) {
+        for (const GridCase& one : all_grid_cases())
+            if (std::string(wanted) == "all" || one.mixer == wanted) all.push_back(one);
     } else {
         all = covering_grid_cases();
         for (const GridCase& one : few_ranks_grid_cases())

@@ -40,7 +40,7 @@ class SharedFolder {
 std::vector<std::string> cases() {
     std::vector<std::string> folders;
     for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/tests/hugging_face"))
-        if (entry.is_directory()) folders.push_back(entry.path().string());
+        if (exchange::is_folder(entry.path().string())) folders.push_back(entry.path().string());
     std::sort(folders.begin(), folders.end());
     return folders;
 }

@@ -10,7 +10,9 @@
 #include "base/random.hpp"
 #include "checkpoint/stream.hpp"
 #include "exchange/folder.hpp"
+#include "exchange/peft.hpp"
 #include "files.hpp"
+#include "model/parameter_description.hpp"
 #include "unit/data/damage.hpp"
 
 using namespace lockstep;
@@ -123,16 +125,23 @@ void damage(std::string& bytes, Dice& dice) {
 }
 
 // Everything that a conversion would do with it.
+void read_parameters(const config::ModelDescription& described, const checkpoint::Source& source) {
+    std::vector<float> values;
+    for (const auto& parameter : model::describe_parameters(described, model::whole_model(described))) {
+        const std::int64_t all = element_count(parameter.shape), count = std::min<std::int64_t>(all, 4096);
+        values.resize(static_cast<std::size_t>(count));
+        source("parameters/" + parameter.name, all - count, count, values.data());
+    }
+}
 void read_all(const std::string& path) {
     const exchange::Folder folder(path);
     static_cast<void>(folder.contents());
-    const checkpoint::Source source = folder.source();
-    std::vector<float> values;
-    for (const auto& names : folder.names()) {
-        const std::int64_t count = std::min<std::int64_t>(element_count(names.shape), 4096);
-        values.resize(static_cast<std::size_t>(count));
-        source("parameters/" + names.ours, element_count(names.shape) - count, count, values.data());
-    }
+    read_parameters(folder.model(), folder.source());
+}
+void read_all_beside(const std::string& path, const std::string& base) {
+    const exchange::AdapterFolder folder(path, base);
+    static_cast<void>(folder.contents());
+    read_parameters(folder.model(), folder.source());
 }
 
 std::uint64_t bytes_of(const fs::path& folder) {
@@ -158,11 +167,13 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_a_sentence) {
         const fs::path folder = place.path() / "model";
         fs::remove_all(folder);
         fs::create_directories(folder);
-        std::string config = read_bytes(origin / "config.json"), tensors = read_bytes(origin / "model.safetensors"),
-                    index;
-        const bool sharded = dice.below(3) == 0;
+        const bool adapters = exchange::is_adapter_folder(origin.string());
+        const std::string config_name = adapters ? exchange::adapter_config_name : exchange::config_file_name,
+                          tensors_name = adapters ? exchange::adapter_file_name : exchange::single_file_name;
+        std::string config = read_bytes(origin / config_name), tensors = read_bytes(origin / tensors_name), index;
+        const bool sharded = !adapters && dice.below(3) == 0;
         if (sharded) {
-            const exchange::SafetensorsFile file((origin / "model.safetensors").string());
+            const exchange::SafetensorsFile file((origin / tensors_name).string());
             exchange::Json map;
             for (const auto& tensor : file.tensors()) map[tensor.name] = "model-00001-of-00001.safetensors";
             index = exchange::Json{{"weight_map", map}}.dump();
@@ -177,13 +188,16 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_a_sentence) {
             damage(head, dice);
             tensors = head + tensors.substr(2000);
         }
-        write_bytes(folder / "config.json", config);
-        write_bytes(folder / (sharded ? "model-00001-of-00001.safetensors" : "model.safetensors"), tensors);
+        write_bytes(folder / config_name, config);
+        write_bytes(folder / (sharded ? "model-00001-of-00001.safetensors" : tensors_name), tensors);
         if (sharded) write_bytes(folder / exchange::index_file_name, index);
         BOOST_TEST_CONTEXT("file " << i << " of " << origin) {
             allocated = largest = 0;
             try {
-                read_all(folder.string());
+                if (adapters)
+                    read_all_beside(folder.string(), origin.string().substr(0, origin.string().rfind("-adapters")));
+                else
+                    read_all(folder.string());
                 ++read;
             } catch (const Error& error) {
                 const bool said = error.code() == ExitCode::usage || error.code() == ExitCode::damaged;
@@ -191,7 +205,8 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_a_sentence) {
                 BOOST_TEST(std::string(error.what()).size() < 2000u);
                 ++(said ? refused : not_whole);
             }
-            const std::uint64_t bytes = bytes_of(folder), most = 200 * bytes + (8 << 20);
+            const std::uint64_t beside = adapters ? bytes_of(LOCKSTEP_SOURCE_DIR "/tests/hugging_face/llama") : 0;
+            const std::uint64_t bytes = bytes_of(folder) + beside, most = 200 * bytes + (8 << 20);
             BOOST_TEST(allocated < most, allocated << " bytes of memory for files of " << bytes);
             BOOST_TEST(largest < 40 * bytes + (1 << 20), largest << " bytes of memory at once for files of " << bytes);
         }

@@ -64,6 +64,7 @@ BOOST_AUTO_TEST_CASE(windows_that_share_memory_are_not_needed_together) {
                 description.model.position = config::Position::learned;
                 description.model.frozen.clear();
                 if (frozen) description.model.frozen = {"blocks/[02]/*", "position/weight"};
+                if (frozen && !tied) description.model.frozen = {"embedding/*", "head/*", "blocks/1/*"};
                 description.parallel.zero = 3;
                 description.parallel.interleave = pipeline > 1 ? 2 : 1;
                 const config::Grid grid{1, 1, 2, pipeline};
@@ -76,6 +77,14 @@ BOOST_AUTO_TEST_CASE(windows_that_share_memory_are_not_needed_together) {
                     std::int64_t covered = 0;
                     for (const Bucket& bucket : plan.buckets) covered += bucket.range.count;
                     BOOST_TEST(covered == layout.trained_total());
+                    std::int64_t behind = layout.trained_total();
+                    for (const Bucket& bucket : plan.frozen) {
+                        BOOST_TEST(bucket.range.first == behind);
+                        behind += bucket.range.count;
+                        BOOST_TEST((bucket.cuts.front() == 0 && bucket.cuts.back() == bucket.range.count));
+                        for (const Bucket& trained : plan.buckets) BOOST_TEST(trained.buffer != bucket.buffer);
+                    }
+                    BOOST_TEST(behind == layout.total());
                     for (const auto& segments : plan.chunks) {
                         BOOST_TEST((segments.front().first && segments.back().last));
                         const Bucket* before = nullptr;  // of the segment before

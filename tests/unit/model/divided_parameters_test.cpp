@@ -89,6 +89,43 @@ BOOST_AUTO_TEST_CASE(gathered_windows_are_what_one_rank_computes_with) {
     }
 }
 
+// In 16 bits, exact ones apart; two replicas, each with half of every window.
+BOOST_AUTO_TEST_CASE(frozen_parameters_are_kept_in_pieces) {
+    config::ModelDescription model = test::small_model("ttt-mlp");
+    model.frozen = {"embedding/*", "blocks/0/*", "*norm/*"};
+    const model::ParameterLayout layout(model::describe_parameters(model, model::whole_model(model)), {});
+    const auto backend = kernels::make_cpu_backend();
+    const std::int64_t trained = layout.trained_total(), frozen = layout.total() - trained;
+    const std::int64_t half = frozen / 2 / model::ParameterLayout::alignment * model::ParameterLayout::alignment;
+    for (const Type type : {Type::fp32, Type::bf16}) {
+        ParameterSet whole({}, layout, false, type);
+        whole.initialize(*backend, 7);
+        std::vector<std::unique_ptr<ParameterSet>> sets;
+        for (const int replica : {0, 1}) {
+            model::Division division{{{replica * trained / 2 / 128 * 128, 128}}, {{{0, trained}, 0}}, false, true};
+            division.frozen_windows = {{{trained, frozen}, 1}};
+            division.frozen_owned = {replica == 0 ? Piece{trained, half} : Piece{trained + half, frozen - half}};
+            sets.push_back(std::make_unique<ParameterSet>(Device{}, layout, false, type, division));
+            sets.back()->initialize(*backend, 7);
+            sets.back()->fill_own_part(*backend, {trained, frozen});
+        }
+        for (std::size_t i = 0; i < layout.size(); ++i) {
+            const auto& parameter = layout.descriptions()[i];
+            if (parameter.trained) continue;
+            std::int64_t count = 0;
+            for (const auto& set : sets)
+                for (const auto& part : set->frozen_parts(i)) {
+                    count += part.value.count();
+                    const Tensor expected = whole.frozen_value(i);
+                    const Tensor flat = expected.reshaped({expected.count()}).slice(part.first, part.value.count());
+                    BOOST_TEST((bytes_of(part.value.reshaped({part.value.count()})) == bytes_of(flat)), parameter.name);
+                }
+            const bool apart = parameter.exact && type != Type::fp32;  // kept whole by both
+            BOOST_TEST(count == layout.count(i) * (apart ? 2 : 1), parameter.name);
+        }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(sums_of_gradients_lie_beside_each_other) {
     const config::ModelDescription model = test::small_model("attention");
     const Divided divided = divide(model);
