@@ -44,6 +44,10 @@ bool is_folder(const std::string& path) {
 void check_has_config(const std::string& path) {
     std::error_code ignored;
     if (!fs::is_directory(path, ignored) || is_folder(path)) return;
+    if (fs::is_regular_file(path + "/adapter_config.json", ignored))
+        throw usage_error(
+            "{} holds adapters without their model; make a checkpoint of both: lockstep convert {} OUT.h5 --base FOLDER",
+            path, path);
     const fs::directory_iterator entries(path, ignored);
     if (std::any_of(begin(entries), end(entries),
                     [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; }))

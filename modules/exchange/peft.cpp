@@ -45,8 +45,9 @@ std::string base_of(const Json& config, const std::string& path, const std::stri
     const std::string base = named != config.end() && named->is_string() ? named->get<std::string>() : "";
     if (!is_folder(base))
         throw usage_error(
-            "{} holds adapters of {}, which is no folder here; name the folder of their model with --base", path,
-            base.empty() ? "a model that it does not name" : shown_name(base));
+            "{} holds adapters of {}, which is no Hugging Face folder here; name the folder of their model with --base (a "
+            "checkpoint becomes one with lockstep convert)",
+            path, base.empty() ? "a model that it does not name" : shown_name(base));
     return base;
 }
 
@@ -54,7 +55,8 @@ std::string base_of(const Json& config, const std::string& path, const std::stri
 
 bool is_adapter_folder(const std::string& path) {
     std::error_code ignored;
-    return fs::is_regular_file(path + "/" + adapter_config_name, ignored) && !is_folder(path);
+    const auto has = [&](const char* file) { return fs::is_regular_file(path + "/" + file, ignored); };
+    return has(adapter_config_name) && !has(single_file_name) && !has(index_file_name);
 }
 
 std::vector<Correspondence> adapter_correspondences(const Architecture& architecture,
@@ -138,6 +140,7 @@ AdapterFolder::AdapterFolder(const std::string& path, const std::string& base)
 void AdapterFolder::read_layers() {
     const std::vector<Module> modules = linear_layers(base_.architecture(), model_);
     model_.adapters.match.clear();
+    std::set<std::string> adapted;
     for (const StoredTensor& tensor : file_.tensors()) {
         const std::string end = lora_a + weight;
         if (!tensor.name.ends_with(end)) continue;
@@ -146,10 +149,25 @@ void AdapterFolder::read_layers() {
         if (module == modules.end())
             throw usage_error("{} has an adapter {}, and the {} in {} has no such linear layer in its blocks",
                               file_.path(), shown_name(tensor.name), base_.architecture().name, base_.path());
-        model_.adapters.match.push_back(module->ours);
+        adapted.insert(module->ours);
     }
-    if (model_.adapters.match.empty()) throw damaged_error("{} holds no adapters", file_.path());
-    if (model_.adapters.match.size() == modules.size()) model_.adapters.match = {"*"};
+    if (adapted.empty()) throw damaged_error("{} holds no adapters", file_.path());
+    if (adapted.size() == modules.size()) {
+        model_.adapters.match = {"*"};
+        return;
+    }
+    // "*/mixer/query" where every block has that one.
+    const auto in_block = [](const std::string& layer) { return layer.substr(layer.find('/', 7) + 1); };
+    std::map<std::string, std::size_t> blocks_with;
+    for (const std::string& layer : adapted) ++blocks_with[in_block(layer)];
+    std::vector<std::string>& match = model_.adapters.match;
+    for (const Module& each : modules) {  // in the model's order
+        if (adapted.count(each.ours) == 0) continue;
+        const std::string layer = in_block(each.ours);
+        const bool all = static_cast<std::int64_t>(blocks_with.at(layer)) == model_.layers;
+        const std::string pattern = all ? "*/" + layer : each.ours;
+        if (std::find(match.begin(), match.end(), pattern) == match.end()) match.push_back(pattern);
+    }
 }
 
 void AdapterFolder::match_names() {
