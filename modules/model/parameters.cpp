@@ -118,11 +118,6 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
         windows.insert(windows.end(), division.frozen_windows.begin(), division.frozen_windows.end());
         frozen_owned_ = std::move(division.frozen_owned);
         frozen_ = make_pieces(device, frozen_owned_, compute_, "frozen parameters", frozen_values_);
-        if (frozen_owned_.empty()) {  // always there
-            std::size_t buffers = 0;
-            for (const Window& window : windows) buffers = std::max(buffers, window.buffer + 1);
-            windows.push_back({{trained, total - trained}, buffers});
-        }
         working_ = FlatWindows(device, compute_, std::move(windows), "parameters");
     } else if (apart) {
         working_ = make_whole(device, compute_, total, "working parameters", all_working_);
@@ -179,13 +174,10 @@ void ParameterSet::plan_exact() {
     for (std::size_t i = 0; i < layout_.size(); ++i) {
         if (!is_kept_exactly(i) || !descriptions()[i].trained) continue;
         const std::int64_t begin = layout_.offset(i), end = begin + layout_.count(i);
-        for (std::size_t p = 0; p < owned_.size(); ++p) {
-            const std::int64_t first = std::max(begin, owned_[p].first);
-            const std::int64_t last = std::min(end, owned_[p].first + owned_[p].count);
-            if (first >= last) continue;
-            exact_copies_.emplace_back(all_exact_.slice(exact_offsets_[i] + first - begin, last - first),
-                                       owned_values_[p].slice(first - owned_[p].first, last - first));
-        }
+        for (std::size_t p = 0; p < owned_.size(); ++p)
+            if (const Overlap part(owned_[p], begin, end); part)
+                exact_copies_.emplace_back(all_exact_.slice(exact_offsets_[i] + part.first - begin, part.count()),
+                                           owned_values_[p].slice(part.first - owned_[p].first, part.count()));
     }
 }
 
@@ -331,13 +323,10 @@ void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed,
             initialize(backend, seed, i, 0, all_values_.slice(begin, end - begin));
             continue;
         }
-        for (std::size_t p = 0; p < owned_.size(); ++p) {
-            const std::int64_t first = std::max(begin, owned_[p].first);
-            const std::int64_t last = std::min(end, owned_[p].first + owned_[p].count);
-            if (first < last)
-                initialize(backend, seed, i, first - begin,
-                           owned_values_[p].slice(first - owned_[p].first, last - first));
-        }
+        for (std::size_t p = 0; p < owned_.size(); ++p)
+            if (const Overlap part(owned_[p], begin, end); part)
+                initialize(backend, seed, i, part.first - begin,
+                           owned_values_[p].slice(part.first - owned_[p].first, part.count()));
     }
     refresh_working(backend);
 }

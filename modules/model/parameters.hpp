@@ -26,7 +26,7 @@ struct Division {
     std::vector<Window> windows{};
     bool gradients = false, values = false;
     // With values: the frozen parameters as windows, and what is kept of them here, in the compute type. Buffers are
-    // others than those of trained ones. None: every rank has them whole.
+    // others than those of trained ones.
     std::vector<Window> frozen_windows{};
     std::vector<Piece> frozen_owned{};
 };

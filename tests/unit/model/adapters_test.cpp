@@ -81,18 +81,7 @@ BOOST_AUTO_TEST_CASE(adapters_decode_as_they_train) {
 }
 
 BOOST_AUTO_TEST_CASE(passes_add_up_or_write) {
-    const config::ModelDescription model = with_adapters(test::small_model("attention"), 3);
-    Fixture cleared(model, {1, 18}), written(model, {1, 18});
-    cleared.loss(true);
-    cleared.loss(true);
-    const Tensor expected = cleared.parameters.all_gradients(), actual = written.parameters.all_gradients();
-    written.backend->fill(actual, std::nanf(""));
-    written.parameters.clear_gradients(*written.backend);
-    written.parameters.set_first_pass(true);
-    written.loss(true);
-    written.parameters.set_first_pass(false);
-    written.loss(true);
-    BOOST_TEST((std::equal(actual.fp32(), actual.fp32() + actual.count(), expected.fp32())));
+    test::check_first_pass(with_adapters(test::small_model("attention"), 3), {1, 18});
 }
 
 BOOST_AUTO_TEST_CASE(patterns_choose_layers) {

@@ -35,30 +35,9 @@ BOOST_AUTO_TEST_CASE(gradients_add_up_over_micro_batches) {
         }
 }
 
-namespace {
-
-// As a step does it: cleared but for what the first pass overwrites, which may be anything.
-void check_first_pass(const config::ModelDescription& model, const model::PassShape& shape) {
-    Fixture cleared(model, shape), written(model, shape);
-    cleared.loss(true);
-    cleared.loss(true);
-    const Tensor expected = cleared.parameters.all_gradients(), actual = written.parameters.all_gradients();
-    for (int step = 0; step < 2; ++step) {
-        if (step == 0) written.backend->fill(actual, std::nanf(""));
-        written.parameters.clear_gradients(*written.backend);
-        written.parameters.set_first_pass(true);
-        written.loss(true);
-        written.parameters.set_first_pass(false);
-        written.loss(true);
-        BOOST_TEST((std::equal(actual.fp32(), actual.fp32() + actual.count(), expected.fp32())), "step " << step);
-    }
-}
-
-}  // namespace
-
 BOOST_AUTO_TEST_CASE(the_first_pass_of_a_step_overwrites_gradients) {
     for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
-            check_first_pass(model, {1, 18});
+            test::check_first_pass(model, {1, 18});
             Fixture fixture(model, {1, 18});
             const Tensor gradients = fixture.parameters.all_gradients();
             fixture.backend->fill(gradients, 1);
@@ -75,7 +54,7 @@ BOOST_AUTO_TEST_CASE(a_head_in_pieces_overwrites_its_gradient_once) {
     model.vocabulary = 131072;  // 64 rows of logits at a time
     for (const bool tied : {true, false}) {
         model.tied_head = tied;
-        check_first_pass(model, {5, 31});
+        test::check_first_pass(model, {5, 31});
     }
 }
 

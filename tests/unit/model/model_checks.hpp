@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <vector>
 
 #include "model/decoder.hpp"
@@ -40,6 +41,23 @@ inline void check_gradients(const config::ModelDescription& model, const model::
         BOOST_TEST(std::abs(slope - norm) < allowed,
                    parameter.name << ": gradient " << norm << ", finite difference " << slope);
         std::copy(kept.begin(), kept.end(), value.fp32());
+    }
+}
+
+// As a step does it: cleared but for what the first pass overwrites, which may be anything.
+inline void check_first_pass(const config::ModelDescription& model, const model::PassShape& shape) {
+    Fixture cleared(model, shape), written(model, shape);
+    cleared.loss(true);
+    cleared.loss(true);
+    const Tensor expected = cleared.parameters.all_gradients(), actual = written.parameters.all_gradients();
+    for (int step = 0; step < 2; ++step) {
+        if (step == 0) written.backend->fill(actual, std::nanf(""));
+        written.parameters.clear_gradients(*written.backend);
+        written.parameters.set_first_pass(true);
+        written.loss(true);
+        written.parameters.set_first_pass(false);
+        written.loss(true);
+        BOOST_TEST((std::equal(actual.fp32(), actual.fp32() + actual.count(), expected.fp32())), "step " << step);
     }
 }
 
