@@ -64,10 +64,8 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     way.shard_bytes = options.shard_bytes;
     way.averages = options.ema;
     way.adapters = options.adapters;
+    way.base = train::newest_checkpoint(options.base, group);
     cluster::together(group, [&] {
-        if (!options.base.empty())
-            throw usage_error("--base applies only when a folder of adapters is converted; {} is a checkpoint",
-                              options.in);
         if (options.adapters && options.shard_given)
             throw usage_error("--shard-size does not apply to --adapters, which are always in one file");
     });
@@ -90,7 +88,7 @@ void convert_folder(const Options& options, cluster::HostGroup& group) {
                               : options.ema         ? "--ema"
                                                     : "--adapters");
         if (!options.base.empty() && !exchange::is_adapter_folder(options.in))
-            throw usage_error("--base applies only when a folder of adapters is converted; {} has no {}", options.in,
+            throw usage_error("--base applies only when adapters alone are converted; {} has no {}", options.in,
                               exchange::adapter_config_name);
     });
     const exchange::Converted converted =
@@ -150,7 +148,8 @@ void add_convert(CLI::App& program, Action& action) {
     command->add_flag("--adapters", options->adapters,
                       "Write the adapters alone, as PEFT has them, instead of merging them into the weights");
     command->add_option("--base", options->base,
-                        "Folder of the model that a folder of adapters belongs to (default: the one that it names)");
+                        "The model that adapters alone belong to: of PEFT's a folder, of a checkpoint's any (default: "
+                        "the one that they name)");
     command->add_flag("--ema", options->ema, "Write the averages of optimizer.ema instead of the parameters");
     command->footer(
         "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"

@@ -24,7 +24,7 @@ namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string checkpoint, device = "auto", format = "text", jsonl_field = "text", documents;
+    std::string checkpoint, base, device = "auto", format = "text", jsonl_field = "text", documents;
     std::vector<std::string> data;
     std::int64_t length = 0, micro = 0, windows = 0;
     bool by_position = false, ema = false;
@@ -87,7 +87,7 @@ int run(const Options& options) {
         const layout::Devices devices =
             layout::open_devices(config::from_word<config::DeviceChoice>(options.device, "--device"), session, true);
         kernels::Backend& backend = *devices.backend;
-        train::ModelFile file = train::load_model(options.checkpoint, backend, *group, options.ema);
+        train::ModelFile file = train::load_model(options.checkpoint, backend, *group, options.ema, options.base);
         if (!options.documents.empty())
             file.description.data.documents = config::from_word<config::DocumentMode>(options.documents, "--documents");
         const auto& model = file.description.model;
@@ -155,6 +155,8 @@ void add_eval(CLI::App& program, Action& action) {
         ->add_option("--checkpoint", options->checkpoint,
                      "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
+    command->add_option("--base", options->base,
+                        "The model that a checkpoint of adapters alone belongs to (default: the one that it names)");
     command->add_flag("--ema", options->ema, "Evaluate the averages of optimizer.ema instead of the parameters");
     command->add_option("--data", options->data, "Token files, text files, JSON Lines or folders (repeatable)")
         ->required();

@@ -27,7 +27,7 @@ constexpr std::int64_t default_tokens = 200;
 
 struct Options {
     bool ema = false;
-    std::string checkpoint, prompt_file, device = "auto";
+    std::string checkpoint, base, prompt_file, device = "auto";
     std::optional<std::string> prompt;
     std::optional<std::int64_t> tokens;  // none: 200, or as many as the model has positions for
     std::int64_t top_k = 0;
@@ -90,7 +90,8 @@ int generate(const Options& options) {
     const auto group = cluster::make_solo_group();
     const layout::Devices devices =
         layout::open_device_alone(config::from_word<config::DeviceChoice>(options.device, "--device"));
-    const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *group, options.ema);
+    const train::ModelFile file =
+        train::load_model(options.checkpoint, *devices.backend, *group, options.ema, options.base);
     const auto& model = file.description.model;
     const auto tokenizer = train::kept_tokenizer(file.contents, options.checkpoint, ", so it cannot generate text");
     std::vector<std::int32_t> prompt = tokenizer->encode(text_before);
@@ -142,6 +143,8 @@ void add_generate(CLI::App& program, Action& action) {
         ->add_option("--checkpoint", options->checkpoint,
                      "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
+    command->add_option("--base", options->base,
+                        "The model that a checkpoint of adapters alone belongs to (default: the one that it names)");
     command->add_flag("--ema", options->ema, "Generate with the averages of optimizer.ema instead of the parameters");
     command->add_option("--prompt", options->prompt, "Text to continue");
     command->add_option("--prompt-file", options->prompt_file, "File with the text to continue")->type_name("FILE");

@@ -73,7 +73,7 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_checkpoint(const std::string
         return nullptr;
     }
     const std::string checkpoint = train::newest_checkpoint(name);
-    return train::kept_tokenizer(train::read_model_contents(checkpoint), checkpoint, "; name another");
+    return train::kept_tokenizer(exchange::StoredModel(checkpoint).contents(), checkpoint, "; name another");
 }
 
 int run(Options options, bool tokenizer_given) {

@@ -34,6 +34,9 @@ struct State {
     std::int64_t ranks = 1, threads = 1;  // of the run that wrote it; with processor and commit
     std::string processor, commit;        // they decide whether a resume is bit-identical
     bool finished = false;                // the schedule was completed
+    // Where a checkpoint holds adapters alone: the model that they were trained beside, by its absolute path and the
+    // checksum of its parameters.
+    std::string base, base_checksum;
 };
 
 struct Contents {

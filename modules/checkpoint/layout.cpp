@@ -57,11 +57,18 @@ void for_each_field(StateType& state, Field&& field) {
     field("processor", state.processor);
     field("commit", state.commit);
     field("finished", state.finished);
+    field("base", state.base);
+    field("base_checksum", state.base_checksum);
 }
 
 struct StateWriter {
     hdf5::File& file;
+    const State& state;
     void operator()(const char* name, bool value) { file.write_attribute("state", name, std::int64_t{value}); }
+    void operator()(const char* name, const std::string& value) {
+        const bool of_base = &value == &state.base || &value == &state.base_checksum;
+        if (!of_base || !value.empty()) file.write_attribute("state", name, value);
+    }
     template <class Value>
     void operator()(const char* name, const Value& value) {
         file.write_attribute("state", name, value);
@@ -76,10 +83,11 @@ struct StateReader {
     void operator()(const char* name, std::uint64_t& value) { value = file.read_unsigned("state", name); }
     void operator()(const char* name, double& value) { value = file.read_number("state", name); }
     void operator()(const char* name, bool& value) { value = file.read_integer("state", name) != 0; }
-    // The first version 1 files do not name the optimizer.
+    // The first version 1 files do not name the optimizer, and a whole checkpoint names no base.
     void operator()(const char* name, std::string& value) {
-        if (&value != &state.optimizer || version > 1 || file.has_attribute("state", name))
-            value = file.read_string("state", name);
+        const bool of_base = &value == &state.base || &value == &state.base_checksum;
+        const bool optional = of_base || (&value == &state.optimizer && version == 1);
+        if (!optional || file.has_attribute("state", name)) value = file.read_string("state", name);
     }
 };
 
@@ -257,14 +265,17 @@ void read_block(const OpenFile& file, const std::string& file_path, const Layout
 
 namespace {
 
+// The oldest version that has what this checkpoint has.
+std::int64_t version_needed(const Contents& contents) {
+    if (!contents.state.base.empty()) return newest_format_version;
+    return contents.state.optimizer == first_optimizer && contents.tokenizer_files.empty() ? first_format_version : 2;
+}
+
 // All of it but file_bytes.
 Layout fill_header(hdf5::File& file, const Contents& contents, const std::vector<TensorInfo>& tensors,
                    const OfParts& of_parts) {
     file.write_attribute("/", "format", format_name);
-    file.write_attribute("/", "format_version",
-                         contents.state.optimizer == first_optimizer && contents.tokenizer_files.empty()
-                             ? first_format_version
-                             : newest_format_version);
+    file.write_attribute("/", "format_version", version_needed(contents));
     file.write_attribute("/", "program_version", std::string(lockstep::version()));
     file.write_attribute("/", "commit", std::string(lockstep::commit()));
     file.write_attribute("/", "run_description", contents.run_description);
@@ -274,7 +285,7 @@ Layout fill_header(hdf5::File& file, const Contents& contents, const std::vector
         file.write_attribute("/", course_attribute, of_parts.course);
     }
     file.make_group("state");
-    StateWriter writer{file};
+    StateWriter writer{file, contents.state};
     for_each_field(contents.state, writer);
     file.make_group("checksums");
     file.write_attribute("/checksums", "block_bytes", static_cast<std::int64_t>(standard_block_bytes));

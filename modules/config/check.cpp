@@ -405,6 +405,10 @@ void check(const RunDescription& description) {
     check(description.model);
     check_data(description.data);
     check_batch(description.batch, description.model);
+    if (description.checkpoint.adapters_alone && description.model.adapters.rank == 0)
+        throw usage_error(
+            "checkpoint.adapters_alone = true, but the model has no adapters: set model.adapters.rank, or leave the key "
+            "out");
     check_optimizer(description.optimizer);
     check_schedule(description.schedule);
     check_machine(description);

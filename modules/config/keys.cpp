@@ -311,6 +311,10 @@ std::vector<Key> keys_of(RunDescription& description) {
         {"init.from", &description.init.from,
          "A checkpoint, a folder of a run or of checkpoints, or a folder in the Hugging Face layout, whose parameters "
          "the run begins with, at step 0. Keys of `[model]` that are not given are taken from it."});
+    keys.push_back(
+        {"init.base", &description.init.base,
+         "Where the model is now that a checkpoint of adapters alone belongs to, if it was moved: of `init.from`, "
+         "or of the checkpoint that is resumed. Empty: where that says."});
     add_data(keys, description.data);
     add_batch(keys, description.batch);
     add_optimization(keys, description.optimizer, description.schedule);
@@ -326,6 +330,9 @@ std::vector<Key> keys_of(RunDescription& description) {
         {"checkpoint.verify", choice_of(checkpoint.verify),
          "When a checkpoint gets its name. `read`: once all of it was read back from the disk and compared with its "
          "checksums. `written`: once it is written with checksums and synced."});
+    keys.push_back({"checkpoint.adapters_alone", &checkpoint.adapters_alone,
+                    "Checkpoints hold the adapters and their optimizer state alone, and name their model: `init.from`, "
+                    "which must stay."});
     keys.push_back({"checkpoint.local", &checkpoint.local,
                     "Folder on each node's own disk, or in its memory, for local checkpoints. Empty: none."});
     keys.push_back({"checkpoint.local_every", &checkpoint.local_every, "Steps between local checkpoints. 0: none.",

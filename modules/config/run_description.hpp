@@ -27,6 +27,7 @@ struct RunSection {
 
 struct InitSection {
     std::string from;  // a checkpoint, or a folder that has some, whose parameters the run begins with; "": random ones
+    std::string base;  // where the model of adapters alone is; "": where their checkpoint says
 };
 
 struct DataSection {
@@ -116,6 +117,7 @@ struct CheckpointSection {
     std::string local;             // on each node's own disk; "": none
     std::int64_t local_every = 0;  // steps; 0: none are written there
     bool partner = true;           // another node keeps copies of them
+    bool adapters_alone = false;   // without the parameters that adapters stand beside
     bool writes_local() const { return !local.empty() && local_every > 0; }
 };
 

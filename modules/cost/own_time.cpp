@@ -407,8 +407,7 @@ StepTime own_step_time(const config::RunDescription& description, const config::
 
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes,
                               const config::Machine& machine) {
-    const auto bytes = static_cast<double>(optim::checkpoint_bytes(
-        optim::optimizer_of(description.optimizer), description.model, description.optimizer.averages()));
+    const auto bytes = static_cast<double>(optim::checkpoint_bytes(description));
     const double rate = machine.rates.checkpoint_gb_per_second * 1e9;
     if (rate <= 0) throw usage_error("{} has no rate of writing checkpoints", machine.name);
     return bytes / (rate * static_cast<double>(nodes));

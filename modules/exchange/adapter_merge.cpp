@@ -22,6 +22,7 @@ std::vector<double> read_on_all(const std::string& checkpoint, const std::string
         checkpoint, tensor, bytes_at_once,
         [&](const checkpoint::TensorInfo& found, std::int64_t first, std::int64_t count, const float* values) {
             LOCKSTEP_ASSERT(found.path == tensor);
+            checkpoint::check_finite(checkpoint, tensor, values, count);
             std::copy_n(values, count, all.begin() + first);
         },
         group);

@@ -19,6 +19,7 @@
 #include "exchange/folder.hpp"
 #include "exchange/peft.hpp"
 #include "exchange/shards.hpp"
+#include "exchange/stored_model.hpp"
 #include "exchange/tokenizer.hpp"
 #include "model/adapters.hpp"
 #include "model/mixers/registry.hpp"
@@ -72,7 +73,9 @@ struct Plan {
 };
 
 // The checkpoint must hold just the parameters of its own description.
-void check_tensors(const std::string& path, std::vector<Correspondence> names, const config::ModelDescription& model) {
+void check_tensors(const std::string& path, std::vector<Correspondence> names, const config::ModelDescription& model,
+                   bool adapters_alone) {
+    if (adapters_alone) names.clear();
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model)))
         if (model::is_adapter(parameter.name)) names.push_back({parameter.name, parameter.shape, ""});
     std::map<std::string, Shape> held;
@@ -125,11 +128,12 @@ Plan make_plan(const std::string& path, const WayOut& options) {
     if (options.averages) check_has_averages(path, run);
     plan.written = write_model(model);
     plan.names = correspondences(*plan.written.architecture, model);
-    check_tensors(path, plan.names, plan.model);
+    const std::string& base = plan.contents.state.base;
+    check_tensors(path, plan.names, plan.model, !base.empty());
     if (options.adapters) {
         if (plan.model.adapters.rank == 0) throw usage_error("{} has no adapters; leave out --adapters", path);
         plan.names = adapter_correspondences(*plan.written.architecture, plan.model);
-        plan.base = run.init.from;
+        plan.base = !options.base.empty() ? options.base : base.empty() ? run.init.from : base;
     }
     plan.shards = plan_shards(plan.names, options.type, options.adapters ? all_bytes : options.shard_bytes);
     if (options.adapters) plan.shards.front().name = adapter_file_name;
@@ -170,9 +174,11 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
     sync_folder(fs::path(out).parent_path().string());
 }
 
-// Reads the parameters, or their averages and the parameters that are frozen, into the folder's files.
-void copy_tensors(const std::string& checkpoint, const Plan& plan, const WayOut& options, ShardWriter& writer,
-                  cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+// Reads the parameters, or their averages and the parameters that are frozen, into the folder's files. `base`: of a
+// checkpoint of adapters alone.
+void copy_tensors(const std::string& checkpoint, const std::optional<StoredModel>& base, const Plan& plan,
+                  const WayOut& options, ShardWriter& writer, cluster::HostGroup& group,
+                  const checkpoint::StreamProgress& progress) {
     if (options.adapters) {
         const std::string& prefix = options.averages ? checkpoint::averages_prefix : parameters_prefix;
         for (const Correspondence& each : plan.names)
@@ -187,6 +193,12 @@ void copy_tensors(const std::string& checkpoint, const Plan& plan, const WayOut&
     }
     const AdapterMerge adapters(checkpoint, plan.model, options.averages, group);
     std::vector<float> merged;
+    if (base)
+        return base->read_through(
+            [&](const std::string& name, std::int64_t first, std::int64_t count, const float* values) {
+                writer.write(name, first, count, adapters.apply(name, first, count, values, merged));
+            },
+            group, progress);
     std::set<std::string> averaged;
     const auto copy = [&](const std::string& prefix) {
         checkpoint::read_through(
@@ -257,6 +269,8 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
     cluster::on_root(group, [&] { refuse_existing(out, true); });
     Plan plan;
     cluster::together(group, [&] { plan = make_plan(checkpoint, options); });
+    std::optional<StoredModel> base;
+    if (!options.adapters) base = base_of(StoredModel(checkpoint), options.base, group);
     std::optional<ShardWriter> writer(std::in_place, unfinished, plan.names, plan.shards, options.type);
     cluster::on_root(group, [&] {
         make_folder_of(out);
@@ -264,7 +278,7 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
     });
     try {
         cluster::on_root(group, [&] { writer->make_files(); });
-        copy_tensors(checkpoint, plan, options, *writer, group, progress);
+        copy_tensors(checkpoint, base, plan, options, *writer, group, progress);
         check_written(plan, *writer, group);
         cluster::together(group, [&] { writer->finish(); });
         cluster::on_root(group, [&] { publish(unfinished, out, plan, options); });

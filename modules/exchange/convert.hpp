@@ -29,6 +29,7 @@ struct WayOut {
     std::uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file, at most, unless one tensor has more
     bool averages = false;                      // those of optimizer.ema instead of the parameters
     bool adapters = false;                      // these alone, as PEFT has them, instead of merged into the weights
+    std::string base;                           // of a checkpoint of adapters alone; "": where that says
 };
 // Usage error where the run that wrote the checkpoint kept no averages.
 void check_has_averages(const std::string& checkpoint, const config::RunDescription& description);

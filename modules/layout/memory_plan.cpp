@@ -179,8 +179,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
         }
     }
     // Values and the optimizer's state, fp32, divided among all ranks.
-    const auto share = static_cast<std::uint64_t>(
-        optim::checkpoint_bytes(optimizer, model, description.optimizer.averages()) / grid.ranks());
+    const auto share = static_cast<std::uint64_t>(optim::checkpoint_bytes(description) / grid.ranks());
     if (device == DeviceKind::cuda)
         for (std::int64_t block = 0; block < model.period(); ++block)
             plan.kernels =

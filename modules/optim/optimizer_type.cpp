@@ -3,6 +3,8 @@
 #include <map>
 
 #include "kernels/counting_backend.hpp"
+#include "model/frozen.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -63,9 +65,13 @@ std::int64_t state_count(const OptimizerType& type, const std::vector<model::Par
     return count;
 }
 
-std::int64_t checkpoint_bytes(const OptimizerType& type, const config::ModelDescription& model, bool averages) {
+std::int64_t checkpoint_bytes(const config::RunDescription& run) {
+    const config::ModelDescription& model = run.model;
     const auto parameters = model::describe_parameters(model, model::whole_model(model));
-    return (model::parameter_count(model) + state_count(type, parameters, averages)) * std::int64_t{sizeof(float)};
+    const std::int64_t values =
+        run.checkpoint.adapters_alone ? model::trained_parameter_count(model) : model::parameter_count(model);
+    return (values + state_count(optimizer_of(run.optimizer), parameters, run.optimizer.averages())) *
+           std::int64_t{sizeof(float)};
 }
 
 }  // namespace lockstep::optim

@@ -26,9 +26,7 @@ CheckpointIntervals checkpoint_intervals(const config::Machine& machine, const c
     const std::int64_t on_node = cost::ranks_per_node(machine, job);
     const auto nodes = static_cast<double>((layout.ranks() + on_node - 1) / on_node);
     intervals.between_failures = machine.failures.node_mtbf_hours * 3600 / nodes;
-    const double of_node = static_cast<double>(optim::checkpoint_bytes(optim::optimizer_of(run.optimizer), run.model,
-                                                                       run.optimizer.averages())) /
-                           nodes;
+    const double of_node = static_cast<double>(optim::checkpoint_bytes(run)) / nodes;
     if (const double rate = machine.storage.local_gb_per_second * 1e9; rate > 0) {
         const bool copies = nodes > 1 && run.checkpoint.partner;
         intervals.local_cost =

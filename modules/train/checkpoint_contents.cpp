@@ -6,6 +6,7 @@
 
 #include "base/version.hpp"
 #include "device/parallel.hpp"
+#include "exchange/stored_model.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -74,6 +75,12 @@ std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, co
     }
     for (const optim::StatePart& part : state.optimizer->state().parts()) list.add(part);
     return list.take();
+}
+
+std::vector<checkpoint::Entry> saved_entries(const Launch& launch, const TrainingState& state) {
+    std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
+    if (launch.description.checkpoint.adapters_alone) exchange::take_base_entries(entries);
+    return entries;
 }
 
 checkpoint::Contents checkpoint_contents(const Launch& launch, const TrainingState& state, std::int64_t step) {

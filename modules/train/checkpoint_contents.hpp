@@ -12,6 +12,8 @@ namespace lockstep::train {
 
 // The parameters and optimizer state that this rank holds; for saving and loading.
 std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, const layout::Devices& devices);
+// Of these, what the run's checkpoints have.
+std::vector<checkpoint::Entry> saved_entries(const Launch& launch, const TrainingState& state);
 
 checkpoint::Contents checkpoint_contents(const Launch& launch, const TrainingState& state, std::int64_t step);
 

@@ -50,7 +50,7 @@ bool CheckpointSchedule::save(std::int64_t step, bool wait) {
     saved_step_ = step;
     last_save_ = seconds_now();
     const checkpoint::Contents contents = checkpoint_contents(launch_, state_, step);
-    const std::vector<checkpoint::Entry> entries = checkpoint_entries(state_, launch_.devices);
+    const std::vector<checkpoint::Entry> entries = saved_entries(launch_, state_);
     if (!wait) return writer_.begin(contents, entries, checkpoint::Values::left_in_place);
     const bool saved = writer_.write_now(contents, entries);
     if (saved) log_committed();

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "base/log.hpp"
 #include "base/whole_file.hpp"
@@ -50,7 +51,7 @@ Origin origin_of_model(const config::RunDescription& run) {
     if (has_checkpoints(config::checkpoint_folder(run)) && fs::exists(own, ignored)) return {own, read_text_file(own)};
     try {
         const std::string path = newest_checkpoint(run.init.from);
-        return {path, read_model_contents(path).run_description};
+        return {path, exchange::StoredModel(path).contents().run_description};
     } catch (const Error& problem) {
         throw Error(problem.code(), fmt::format("init.from = {}: {}", run.init.from, problem.what()));
     }
@@ -85,12 +86,6 @@ void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents&
                  same_kind ? "another model of the" : "another", data.tokenizer_kind);
 }
 
-struct InitialModel {
-    std::string path;
-    std::optional<exchange::Folder> folder;  // in the Hugging Face layout; else the path is a checkpoint
-    checkpoint::Contents contents;
-};
-
 // `what`: "init.from = …", or the run's own description.
 void check_same_model(const config::RunDescription& run, const config::RunDescription& before,
                       const std::string& what) {
@@ -103,38 +98,33 @@ void check_same_model(const config::RunDescription& run, const config::RunDescri
 }
 
 // Collective. Usage error where the checkpoint is of another model than the run.
-InitialModel find_initial_model(const Launch& launch) {
+exchange::StoredModel find_initial_model(const Launch& launch) {
     const config::RunDescription& run = launch.description;
-    InitialModel initial;
-    cluster::on_root(*launch.control, [&] { initial.path = newest_checkpoint(run.init.from); });
-    initial.path = launch.control->broadcast_text(initial.path, 0);
+    const std::string path = newest_checkpoint(run.init.from, *launch.control);
+    std::optional<exchange::StoredModel> initial;
     cluster::together(*launch.control, [&] {
-        if (exchange::is_folder(initial.path)) initial.folder.emplace(initial.path);
-        initial.contents = initial.folder ? initial.folder->contents() : checkpoint::read_contents(initial.path);
-        check_same_model(run, config::parse_foreign_description(initial.contents.run_description, initial.path),
-                         "init.from = " + initial.path);
+        initial.emplace(path);
+        check_same_model(run, config::parse_foreign_description(initial->contents().run_description, path),
+                         "init.from = " + path);
     });
-    return initial;
+    return std::move(*initial);
 }
 
 }  // namespace
+
+void name_base(const exchange::StoredModel& base, cluster::HostGroup& group, checkpoint::State& state) {
+    cluster::on_root(group, [&] { state.base = fs::absolute(base.path()).lexically_normal().string(); });
+    state.base = group.broadcast_text(std::move(state.base), 0);
+    if (state.base_checksum.empty()) state.base_checksum = base.checksum(group);
+    if (group.rank() == 0)
+        log::info("checkpoints hold adapters alone; their model is {} (checksum {})", state.base, state.base_checksum);
+}
 
 std::string checkpoint_folder_of(const std::string& folder) {
     std::error_code ignored;
     const std::string description = folder + "/run.toml";
     if (!fs::exists(description, ignored)) return folder;
     return checkpoints_beside(folder, config::parse_foreign_description(read_text_file(description), description));
-}
-
-checkpoint::Contents read_model_contents(const std::string& path) {
-    return exchange::is_folder(path) ? exchange::Folder(path).contents() : checkpoint::read_contents(path);
-}
-
-void load_tensors(const std::string& path, const std::optional<exchange::Folder>& folder,
-                  const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group) {
-    if (folder) return cluster::together(group, [&] { checkpoint::fill(entries, folder->source()); });
-    checkpoint::load(path, entries, group);
-    cluster::together(group, [&] { checkpoint::check_finite(path, entries); });
 }
 
 std::string newest_checkpoint(const std::string& name) {
@@ -152,6 +142,14 @@ std::string newest_checkpoint(const std::string& name) {
             name);
     if (all.empty()) throw usage_error("{} has no checkpoints; name a checkpoint or a run's folder", folder);
     return all.back();
+}
+
+std::string newest_checkpoint(const std::string& name, cluster::HostGroup& group) {
+    std::string path;
+    cluster::on_root(group, [&] {
+        if (!name.empty()) path = newest_checkpoint(name);
+    });
+    return group.broadcast_text(std::move(path), 0);
 }
 
 config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings,
@@ -189,12 +187,15 @@ void check_initial_model(const Launch& launch) {
 }
 
 void load_initial_values(const Launch& launch, TrainingState& state) {
-    const auto [path, folder, contents] = find_initial_model(launch);
+    const exchange::StoredModel initial = find_initial_model(launch);
+    const std::string& path = initial.path();
     if (launch.root()) {
-        if (folder) exchange::warn_of_unknown_keys(*folder);
-        warn_of_another_tokenizer(launch, contents, path);
+        if (initial.folder()) exchange::warn_of_unknown_keys(*initial.folder());
+        warn_of_another_tokenizer(launch, initial.contents(), path);
     }
-    const config::RunDescription there = config::parse_foreign_description(contents.run_description, path);
+    const std::optional<exchange::StoredModel> base =
+        exchange::base_of(initial, newest_checkpoint(launch.description.init.base, *launch.control), *launch.control);
+    const config::RunDescription there = config::parse_foreign_description(initial.contents().run_description, path);
     const bool new_adapters = launch.description.model.adapters.rank > 0 && there.model.adapters.rank == 0;
     kernels::Backend& backend = *launch.devices.backend;
     if (new_adapters)
@@ -205,7 +206,12 @@ void load_initial_values(const Launch& launch, TrainingState& state) {
         return !entry.path.starts_with(checkpoint::parameters_prefix) ||
                (new_adapters && model::is_adapter(entry.path));
     });
-    load_tensors(path, folder, entries, *launch.control);
+    if (base) base->load_as_base(exchange::take_base_entries(entries), *launch.control);
+    initial.load(entries, *launch.control);
+    if (launch.description.checkpoint.adapters_alone) {
+        state.counters.base_checksum = initial.contents().state.base_checksum;
+        name_base(base ? *base : initial, *launch.control, state.counters);
+    }
     state.parameters->refresh_working(backend);
     log::info("parameters from {}{}", path, new_adapters ? ", with new adapters" : "");
 }

@@ -2,7 +2,6 @@
 // in the Hugging Face layout is taken as a checkpoint is.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "cluster/host_group.hpp"
 #include "config/run_description.hpp"
-#include "exchange/folder.hpp"
+#include "exchange/stored_model.hpp"
 
 namespace lockstep::train {
 
@@ -24,11 +23,8 @@ std::string newest_checkpoint(const std::string& name);
 // The folder of the checkpoints of a run's folder, as it is called from here; a folder without a run.toml itself.
 std::string checkpoint_folder_of(const std::string& folder);
 
-// What a checkpoint says besides its tensors, or what one made of the folder would say.
-checkpoint::Contents read_model_contents(const std::string& path);
-// Collective. Fills the entries from the folder, if there is one, else from the checkpoint.
-void load_tensors(const std::string& path, const std::optional<exchange::Folder>& folder,
-                  const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group);
+// Collective. newest_checkpoint() of rank 0; "" of "".
+std::string newest_checkpoint(const std::string& name, cluster::HostGroup& group);
 
 // Collective. config::read_run_description, with the model of init.from; of a run that has checkpoints, with the model
 // that its run folder's run.toml has, so that init.from need not be there any more.
@@ -41,6 +37,9 @@ void check_initial_model(const Launch& launch);
 
 // Adapters stand beside a model, and init.from names none.
 Error no_model_for_adapters();
+
+// Collective. What checkpoints of adapters alone say of their model; the checksum is computed if it is not yet known.
+void name_base(const exchange::StoredModel& base, cluster::HostGroup& group, checkpoint::State& state);
 
 // Collective. Fills the parameters from init.from. Usage error for a checkpoint of another model.
 void load_initial_values(const Launch& launch, TrainingState& state);

@@ -66,7 +66,7 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_run(const config::RunDescrip
     text = group.all_maximum(text ? 1 : 0) != 0;
     if (path.empty()) return tokenizer;
     cluster::together(group, [&] {
-        const checkpoint::Contents contents = read_model_contents(path);
+        const checkpoint::Contents contents = exchange::StoredModel(path).contents();
         if (text || !contents.tokenizer_kind.empty())
             tokenizer = kept_tokenizer(contents, path, "; set data.tokenizer");
         if (text) log::info("plain text is read with the tokenizer of {}", path);

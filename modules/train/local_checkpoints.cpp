@@ -117,8 +117,7 @@ void LocalCheckpoints::save(std::int64_t step) {
     if (pending()) commit();
     const trace::Scope timed(tracer_, region_);
     step_ = step;
-    static_cast<void>(
-        writer_->begin(checkpoint_contents(launch_, state_, step), checkpoint_entries(state_, launch_.devices)));
+    static_cast<void>(writer_->begin(checkpoint_contents(launch_, state_, step), saved_entries(launch_, state_)));
 }
 
 void LocalCheckpoints::commit() {

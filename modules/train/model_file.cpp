@@ -1,11 +1,13 @@
 #include "train/model_file.hpp"
 
+#include <optional>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "cluster/agree.hpp"
 #include "exchange/convert.hpp"
+#include "exchange/stored_model.hpp"
 #include "optim/schedule.hpp"
 #include "train/initial_model.hpp"
 
@@ -32,24 +34,22 @@ double inner_rate_factor(const ModelFile& file) {
     return optim::inner_rate_factor(file.description.model, file.description.schedule.warmup, file.contents.state.step);
 }
 
-ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group, bool averages) {
+ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group, bool averages,
+                     const std::string& base) {
     ModelFile file;
-    cluster::on_root(group, [&] {
-        file.path = newest_checkpoint(name);
-        if (file.path != name) log::info("checkpoint {}", file.path);
-    });
-    file.path = group.broadcast_text(std::move(file.path), 0);
+    file.path = newest_checkpoint(name, group);
+    if (group.rank() == 0 && file.path != name) log::info("checkpoint {}", file.path);
     const std::string& checkpoint = file.path;
-    std::optional<exchange::Folder> folder;
+    std::optional<exchange::StoredModel> stored;
     cluster::together(group, [&] {
-        if (exchange::is_folder(checkpoint)) folder.emplace(checkpoint);
-        if (folder && group.rank() == 0) exchange::warn_of_unknown_keys(*folder);
-        file.contents = folder ? folder->contents() : checkpoint::read_contents(checkpoint);
+        stored.emplace(checkpoint);
+        if (stored->folder() && group.rank() == 0) exchange::warn_of_unknown_keys(*stored->folder());
+        file.contents = stored->contents();
         // The optimizer may be another program's; the mixer may not.
         file.description = config::parse_foreign_description(file.contents.run_description, checkpoint);
         const auto& model = file.description.model;
         config::check(model);
-        if (averages && folder)
+        if (averages && stored->folder())
             throw usage_error("{} is a folder in the Hugging Face layout, which has no averages; leave out --ema",
                               checkpoint);
         if (averages) exchange::check_has_averages(checkpoint, file.description);
@@ -59,7 +59,10 @@ ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster
         file.parameters = std::make_unique<model::ParameterSet>(
             backend.device(), model::describe_parameters(model, model::whole_model(model)), false);
     });
-    load_tensors(checkpoint, folder, parameter_entries(*file.parameters, backend, averages), group);
+    const auto beside = exchange::base_of(*stored, newest_checkpoint(base, group), group);
+    std::vector<checkpoint::Entry> entries = parameter_entries(*file.parameters, backend, averages);
+    if (beside) beside->load_as_base(exchange::take_base_entries(entries), group);
+    stored->load(entries, group);
     return file;
 }
 

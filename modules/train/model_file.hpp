@@ -19,9 +19,10 @@ struct ModelFile {
 
 // Collective. Computes in fp32, whatever the training precision. `name`: a checkpoint, or a run's folder or a folder of
 // checkpoints, of which the newest is taken, or a folder in the Hugging Face layout. `averages`: the averages of
-// optimizer.ema instead of the parameters.
-ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group,
-                     bool averages = false);
+// optimizer.ema instead of the parameters. `base`: likewise a name, of the model that adapters alone belong to; "":
+// the one that their checkpoint names.
+ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group, bool averages,
+                     const std::string& base);
 
 // The factor on TTT's inner learning rate at the checkpoint's step.
 double inner_rate_factor(const ModelFile& file);

@@ -14,6 +14,7 @@
 #include "optim/registry.hpp"
 #include "train/checkpoint_contents.hpp"
 #include "train/gradient_exchange.hpp"
+#include "train/initial_model.hpp"
 #include "train/launch.hpp"
 #include "train/local_checkpoints.hpp"
 
@@ -116,6 +117,15 @@ void check_same_model(const Resume& resume, const config::RunDescription& descri
     if (!list.empty())
         throw usage_error("{} is a checkpoint of another model: {}; use the run description it was made with",
                           resume.path, fmt::format("{}", fmt::join(list, "; ")));
+}
+
+void check_same_holding(const Resume& resume, const config::RunDescription& description) {
+    const bool alone = !resume.state.base.empty();
+    if (alone != description.checkpoint.adapters_alone)
+        throw usage_error(
+            "{} holds adapters {}; set checkpoint.adapters_alone = {}, or begin a new run with its parameters: "
+            "--init-from {}",
+            resume.path, alone ? "alone" : "with their model", alone, resume.path);
 }
 
 void log_changed_keys(const Resume& resume, const config::RunDescription& resolved) {
@@ -247,6 +257,14 @@ void load_local(const Launch& launch, std::optional<checkpoint::LocalCheckpoint>
     }
 }
 
+// The parameters beside adapters alone; takes their entries.
+void load_base(const Launch& launch, std::vector<checkpoint::Entry>& entries, checkpoint::State& saved) {
+    const exchange::StoredModel base = exchange::open_base(
+        launch.resume.path, saved, newest_checkpoint(launch.description.init.base, *launch.control), *launch.control);
+    base.load_as_base(exchange::take_base_entries(entries), *launch.control);
+    name_base(base, *launch.control, saved);
+}
+
 }  // namespace
 
 std::vector<std::string> model_differences(const config::RunDescription& now, config::RunDescription before) {
@@ -285,6 +303,7 @@ Resume choose_checkpoint(const Launch& launch) {
                              optim::optimizer_of(launch.description.optimizer).name());
         resume.description = config::parse_run_description(run_description, resume.path, {});
         check_same_model(resume, launch.description);
+        check_same_holding(resume, launch.description);
         if (launch.root()) log_changed_keys(resume, launch.resolved());
     });
     resume.complete = resume.state.step >= launch.data.steps;
@@ -297,9 +316,10 @@ Resume choose_checkpoint(const Launch& launch) {
 }
 
 void restore(const Launch& launch, TrainingState& state) {
-    const checkpoint::State& saved = launch.resume.state;
+    checkpoint::State saved = launch.resume.state;
     std::optional<checkpoint::LocalCheckpoint> local = launch.resume.local;
-    const std::vector<checkpoint::Entry> entries = entries_to_load(launch, state);
+    std::vector<checkpoint::Entry> entries = entries_to_load(launch, state);
+    if (launch.description.checkpoint.adapters_alone) load_base(launch, entries, saved);
     if (local)
         load_local(launch, local, entries);
     else

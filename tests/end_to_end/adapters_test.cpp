@@ -159,8 +159,8 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
     BOOST_TEST(contains(direct.error, "make a checkpoint of both: lockstep convert all-adapters OUT.h5 --base FOLDER"),
                direct);
     refused("--adapters runs/base new", "has no adapters; leave out --adapters");
-    refused("base-hf new.h5 --base base-hf", "--base applies only when a folder of adapters is converted");
-    refused("runs/all new --base base-hf", "--base applies only when a folder of adapters is converted");
+    refused("base-hf new.h5 --base base-hf", "--base applies only when adapters alone are converted");
+    refused("runs/all new --base base-hf", "holds its whole model and needs no other");
     const fs::path config = place.path() / "all-adapters" / "adapter_config.json";
     const std::string before = read_file(config);
     const auto changed = [&](const std::string& key, const Json& value) {
@@ -178,6 +178,82 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
     check_exit(run("convert runs/wide wide-hf", place.path()), 0);
     refused("all-adapters new.h5 --base wide-hf", "call for [4, 64]", 3);
     BOOST_TEST(!fs::exists(place.path() / "new.h5"));
+}
+
+// Their model stays where the run began, a checkpoint or a folder, and is known by its checksum.
+BOOST_AUTO_TEST_CASE(checkpoints_hold_adapters_alone) {
+    const Workplace place;
+    const std::string llama = " --set model.ttt.mini_batch=16 ", alone = " --set checkpoint.adapters_alone=true ";
+    GridCase one = layout(1, 1, 1), two = layout(2, 1, 1, 1, 1), three = layout(3, 1, 1, 1, 3);
+    one.mixer = two.mixer = three.mixer = "attention";
+    check_exit(train(place.path(), "base", one, llama), 0);
+    check_exit(run("convert runs/base base-hf", place.path()), 0);
+    const std::string settings = llama + beside + "--set optimizer.ema=0.5 ";
+    check_exit(train(place.path(), "whole", one, settings), 0);
+    const std::string local = alone + "--set checkpoint.local=node --set checkpoint.local_every=1 ";
+    check_exit(train(place.path(), "alone", two, settings + local + "--stop-at 3"), 4);
+    const Result changed = train(place.path(), "alone", two, settings + "--resume auto");
+    check_exit(changed, 2);
+    BOOST_TEST(contains(changed.error, "holds adapters alone; set checkpoint.adapters_alone = true"), changed);
+    fs::remove(checkpoint_file(place.path(), 3, "alone"));  // the local one of step 2 or 3 is left
+    const Result resumed = train(place.path(), "alone", three, settings + local + "--resume auto");
+    check_exit(resumed, 0);
+    BOOST_TEST(contains(resumed.error, "resumed from local parts"), resumed);
+    BOOST_TEST(largest_difference(numbers_of(place.path(), "loss", "whole"),
+                                  numbers_of(place.path(), "loss", "alone")) <= loss_tolerance);
+    for (const auto& [path, values] : tensors_of(checkpoint_file(place.path(), 10, "alone")))
+        BOOST_TEST(path.find("/lora_") != std::string::npos, path);
+    check_exit(run("verify " + checkpoint_file(place.path(), 10, "alone").string(), place.path()), 0);
+
+    const auto loss_of = [&](const std::string& checkpoint, const std::string& more = "") {
+        const Result result = run(
+            "eval --data text --format json --windows 8 --device cpu --checkpoint " + checkpoint + more, place.path());
+        check_exit(result, 0);
+        return Json::parse(result.out)["validation_loss"].get<double>();
+    };
+    for (const std::string averages : {"", " --ema"}) {
+        const double whole = loss_of("runs/whole", averages), here = loss_of("runs/alone", averages);
+        BOOST_TEST(std::abs(whole - here) < 2e-6 * whole);
+        const std::string out = averages.empty() ? "merged" : "averaged";
+        check_exit(run("convert runs/alone " + out + averages, place.path(), 2), 0);
+        BOOST_TEST(std::abs(loss_of(out) - here) < 2e-6 * whole);
+    }
+    check_exit(run("convert --adapters runs/alone adapters", place.path()), 0);
+    BOOST_TEST(
+        contains(read_file(place.path() / "adapters" / "adapter_config.json"), "checkpoints/base/step-00000010.h5"));
+
+    // Beside a folder; and on from adapters alone, which belong to the same model.
+    const std::string folder = " --init-from base-hf --set model.adapters.rank=2 " + alone;
+    check_exit(train(place.path(), "folder", two, llama + folder + "--stop-at 5"), 4);
+    check_exit(train(place.path(), "further", one, llama + " --init-from runs/folder" + alone), 0);
+    check_exit(train(place.path(), "joined", one, llama + " --init-from runs/folder"), 0);
+    BOOST_TEST(largest_difference(numbers_of(place.path(), "loss", "further"),
+                                  numbers_of(place.path(), "loss", "joined")) == 0);
+    BOOST_TEST(loss_of("runs/further") == loss_of("runs/joined"));
+
+    const auto refused = [&](const Result& result, const std::string& sentence) {
+        check_exit(result, 2);
+        BOOST_TEST(contains(result.error, sentence), result);
+    };
+    const std::string eval = "eval --data text --windows 2 --device cpu --checkpoint ";
+    refused(run(eval + "runs/whole --base base-hf", place.path()), "holds its whole model and needs no other");
+    refused(run(eval + "runs/alone --base runs/folder", place.path()), "name the model that they were trained beside");
+    BOOST_TEST(loss_of("runs/alone", " --base runs/whole") == loss_of("runs/alone"));  // the same, and other adapters
+    fs::rename(place.path() / "base-hf", place.path() / "elsewhere");
+    refused(run(eval + "runs/folder", place.path()), "holds adapters alone, and their model, ");
+    refused(run("convert runs/folder again", place.path(), 2), "holds adapters alone, and their model, ");
+    BOOST_TEST(!fs::exists(place.path() / "again"));
+    const std::string resume = llama + folder + "--resume auto ";
+    refused(train(place.path(), "folder", two, resume), "holds adapters alone, and their model, ");
+    // The same model elsewhere, and as it was before it was converted.
+    const double before = loss_of("runs/folder", " --base elsewhere");
+    BOOST_TEST(loss_of("runs/folder", " --base runs/base") == before);
+    check_exit(run("convert runs/folder again --base elsewhere", place.path(), 2), 0);
+    BOOST_TEST(std::abs(loss_of("again") - before) < 2e-6 * before);
+    check_exit(train(place.path(), "folder", two, resume + "--set init.base=elsewhere"), 0);
+    BOOST_TEST(loss_of("runs/folder") > 0);  // which now names it
+    check_exit(run("convert runs/whole base-hf", place.path()), 0);
+    refused(run(eval + "runs/folder --base base-hf", place.path()), "is not the model beside which");
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_have_adapters_is_refused) {

@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_checkpoint_says_so) {
         tokens.close();
         auto newer = hdf5::File::create(folder + "/newer.h5");
         newer.write_attribute("/", "format", "lockstep-checkpoint");
-        newer.write_attribute("/", "format_version", std::int64_t{3});
+        newer.write_attribute("/", "format_version", std::int64_t{4});
         newer.write_attribute("/", "program_version", "7.8.9");
         newer.close();
     }

@@ -1,0 +1,162 @@
+#include "exchange/stored_model.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "cluster/agree.hpp"
+#include "device/parallel.hpp"
+#include "model/adapters.hpp"
+
+namespace lockstep::exchange {
+namespace {
+
+using checkpoint::parameters_prefix;
+
+constexpr std::int64_t elements_at_once = 8 << 20;
+
+// The last step of SplitMix64 (Steele et al. 2014).
+std::uint64_t mixed(std::uint64_t bits) {
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;
+    return bits ^ (bits >> 31);
+}
+
+// A sum over elements, so that their order does not matter; each counts with its tensor and its place there.
+std::uint64_t sum_of(const std::string& name, std::int64_t first, std::int64_t count, const float* values) {
+    const std::uint64_t seed = hash64(name.data(), name.size());
+    std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads()), 0);
+    parallel_for(count, 1 << 16, [&](std::int64_t from, std::int64_t until, int thread) {
+        std::uint64_t sum = 0;
+        for (std::int64_t i = from; i < until; ++i)
+            sum += mixed(mixed(seed + static_cast<std::uint64_t>(first + i)) + std::bit_cast<std::uint32_t>(values[i]));
+        sums[static_cast<std::size_t>(thread)] += sum;
+    });
+    std::uint64_t sum = 0;
+    for (const std::uint64_t part : sums) sum += part;
+    return sum;
+}
+
+// This rank's share of a folder's parameters.
+void read_folder(const Folder& folder, const ParameterSink& sink, const cluster::HostGroup& group,
+                 const checkpoint::StreamProgress& progress) {
+    std::int64_t all = 0, done = 0, run = 0;
+    for (const Correspondence& each : folder.names()) all += element_count(each.shape);
+    const checkpoint::Source source = folder.source();
+    std::vector<float> values;
+    for (const Correspondence& each : folder.names()) {
+        const std::int64_t elements = element_count(each.shape);
+        for (std::int64_t first = 0; first < elements; first += elements_at_once, ++run) {
+            const std::int64_t count = std::min(elements_at_once, elements - first);
+            done += count;
+            if (run % group.size() != group.rank()) continue;
+            values.resize(static_cast<std::size_t>(count));
+            source(parameters_prefix + each.ours, first, count, values.data());
+            checkpoint::check_finite(folder.path(), each.ours, values.data(), count);
+            sink(each.ours, first, count, values.data());
+            if (progress) progress(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(all));
+        }
+    }
+}
+
+bool is_of_base(const checkpoint::Entry& entry) {
+    return entry.path.starts_with(parameters_prefix) && !model::is_adapter(entry.path);
+}
+
+}  // namespace
+
+StoredModel::StoredModel(std::string path) : path_(std::move(path)) {
+    if (is_folder(path_)) folder_.emplace(path_);
+    contents_ = folder_ ? folder_->contents() : checkpoint::read_contents(path_);
+}
+
+void StoredModel::load(const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group) const {
+    if (folder_) return cluster::together(group, [&] { checkpoint::fill(entries, folder_->source()); });
+    checkpoint::load(path_, entries, group);
+    cluster::together(group, [&] { checkpoint::check_finite(path_, entries); });
+}
+
+void StoredModel::load_as_base(std::vector<checkpoint::Entry> entries, cluster::HostGroup& group) const {
+    if (!folder_)
+        cluster::together(group, [&] {
+            for (const checkpoint::TensorInfo& tensor : checkpoint::list_tensors(path_))
+                if (tensor.path.starts_with(parameters_prefix) && model::is_adapter(tensor.path))
+                    entries.push_back(checkpoint::skipped(tensor.path, tensor.shape));
+        });
+    load(entries, group);
+}
+
+void StoredModel::read_through(const ParameterSink& sink, cluster::HostGroup& group,
+                               const checkpoint::StreamProgress& progress) const {
+    if (folder_) return cluster::together(group, [&] { read_folder(*folder_, sink, group, progress); });
+    checkpoint::read_through(
+        path_, parameters_prefix, elements_at_once * sizeof(float),
+        [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+            if (model::is_adapter(tensor.path)) return;
+            checkpoint::check_finite(path_, tensor.path, values, count);
+            sink(tensor.path.substr(parameters_prefix.size()), first, count, values);
+        },
+        group, progress);
+}
+
+std::string StoredModel::checksum(cluster::HostGroup& group) const {
+    std::uint64_t own = 0;
+    read_through([&](const std::string& name, std::int64_t first, std::int64_t count,
+                     const float* values) { own += sum_of(name, first, count, values); },
+                 group);
+    const std::vector<char> bytes = group.all_gather_bytes(&own, sizeof own);
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    std::uint64_t sum = 0;
+    for (const std::uint64_t part : all) sum += part;
+    return hash_text(sum);
+}
+
+std::vector<checkpoint::Entry> take_base_entries(std::vector<checkpoint::Entry>& entries) {
+    std::vector<checkpoint::Entry> taken;
+    std::copy_if(entries.begin(), entries.end(), std::back_inserter(taken), is_of_base);
+    std::erase_if(entries, is_of_base);
+    return taken;
+}
+
+StoredModel open_base(const std::string& checkpoint, const checkpoint::State& state, const std::string& given,
+                      cluster::HostGroup& group) {
+    const std::string path = given.empty() ? state.base : given;
+    std::optional<StoredModel> base;
+    cluster::on_root(group, [&] {
+        std::error_code ignored;
+        if (!std::filesystem::exists(path, ignored))
+            throw usage_error(
+                "{} holds adapters alone, and their model, {}, is not there; name it with --base (for train: --set "
+                "init.base=PATH)",
+                checkpoint, path);
+    });
+    cluster::together(group, [&] {
+        base.emplace(path);
+        if (base->has_adapters_alone())
+            throw usage_error("{} holds adapters alone, as {} does; name the model that they were trained beside", path,
+                              checkpoint);
+    });
+    const std::string found = base->checksum(group);
+    cluster::together(group, [&] {
+        if (found != state.base_checksum)
+            throw usage_error(
+                "{} is not the model beside which the adapters of {} were trained: its parameters have the "
+                "checksum {}, not {}",
+                path, checkpoint, found, state.base_checksum);
+    });
+    return std::move(*base);
+}
+
+std::optional<StoredModel> base_of(const StoredModel& model, const std::string& given, cluster::HostGroup& group) {
+    if (model.has_adapters_alone()) return open_base(model.path(), model.contents().state, given, group);
+    if (!given.empty())
+        throw usage_error("{} holds its whole model and needs no other; leave out its base, {}", model.path(), given);
+    return std::nullopt;
+}
+
+}  // namespace lockstep::exchange
