@@ -148,8 +148,8 @@ void add_convert(CLI::App& program, Action& action) {
     command->add_flag("--adapters", options->adapters,
                       "Write the adapters alone, as PEFT has them, instead of merging them into the weights");
     command->add_option("--base", options->base,
-                        "The model that adapters alone belong to: of PEFT's a folder, of a checkpoint's any (default: "
-                        "the one that they name)");
+                        "Base model of adapters alone: for PEFT's, a Hugging Face folder; for a checkpoint's, a "
+                        "checkpoint or folder (default: the one that they name)");
     command->add_flag("--ema", options->ema, "Write the averages of optimizer.ema instead of the parameters");
     command->footer(
         "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"

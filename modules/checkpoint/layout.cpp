@@ -61,13 +61,17 @@ void for_each_field(StateType& state, Field&& field) {
     field("base_checksum", state.base_checksum);
 }
 
+// Whole checkpoints name no base.
+bool names_base(const State& state, const std::string& value) {
+    return &value == &state.base || &value == &state.base_checksum;
+}
+
 struct StateWriter {
     hdf5::File& file;
     const State& state;
     void operator()(const char* name, bool value) { file.write_attribute("state", name, std::int64_t{value}); }
     void operator()(const char* name, const std::string& value) {
-        const bool of_base = &value == &state.base || &value == &state.base_checksum;
-        if (!of_base || !value.empty()) file.write_attribute("state", name, value);
+        if (!names_base(state, value) || !value.empty()) file.write_attribute("state", name, value);
     }
     template <class Value>
     void operator()(const char* name, const Value& value) {
@@ -83,10 +87,9 @@ struct StateReader {
     void operator()(const char* name, std::uint64_t& value) { value = file.read_unsigned("state", name); }
     void operator()(const char* name, double& value) { value = file.read_number("state", name); }
     void operator()(const char* name, bool& value) { value = file.read_integer("state", name) != 0; }
-    // The first version 1 files do not name the optimizer, and a whole checkpoint names no base.
+    // The first version 1 files do not name the optimizer.
     void operator()(const char* name, std::string& value) {
-        const bool of_base = &value == &state.base || &value == &state.base_checksum;
-        const bool optional = of_base || (&value == &state.optimizer && version == 1);
+        const bool optional = names_base(state, value) || (&value == &state.optimizer && version == 1);
         if (!optional || file.has_attribute("state", name)) value = file.read_string("state", name);
     }
 };
@@ -267,7 +270,7 @@ namespace {
 
 // The oldest version that has what this checkpoint has.
 std::int64_t version_needed(const Contents& contents) {
-    if (!contents.state.base.empty()) return newest_format_version;
+    if (!contents.state.base.empty()) return adapters_format_version;
     return contents.state.optimizer == first_optimizer && contents.tokenizer_files.empty() ? first_format_version : 2;
 }
 
@@ -369,6 +372,8 @@ Header read_header(const std::string& path) {
     StateReader reader{file, header.contents.state, file.read_integer("/", "format_version")};
     for_each_field(header.contents.state, reader);
     for_each_field(header.contents.state, StateCheck{path});
+    if (const State& state = header.contents.state; state.base.empty() != state.base_checksum.empty())
+        throw damaged_error("{} is damaged: /state has one of base and base_checksum", path);
     return header;
 }
 

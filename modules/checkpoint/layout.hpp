@@ -11,8 +11,9 @@
 
 namespace lockstep::checkpoint {
 
-// 1: resumable by the first format's readers; 2: state of another optimizer, or the files of a tokenizer.
-constexpr std::int64_t first_format_version = 1, newest_format_version = 3;
+// 1: resumable by the first format's readers; 2: state of another optimizer, or the files of a tokenizer; 3: adapters
+// alone.
+constexpr std::int64_t first_format_version = 1, adapters_format_version = 3, newest_format_version = 3;
 constexpr std::uint64_t standard_block_bytes = std::uint64_t{4} << 20;
 
 struct Place {         // of one dataset

@@ -313,8 +313,8 @@ std::vector<Key> keys_of(RunDescription& description) {
          "the run begins with, at step 0. Keys of `[model]` that are not given are taken from it."});
     keys.push_back(
         {"init.base", &description.init.base,
-         "Where the model is now that a checkpoint of adapters alone belongs to, if it was moved: of `init.from`, "
-         "or of the checkpoint that is resumed. Empty: where that says."});
+         "New place of the base model, if it was moved since `init.from`, or the checkpoint that is resumed, "
+         "was written with adapters alone. Empty: the place recorded there."});
     add_data(keys, description.data);
     add_batch(keys, description.batch);
     add_optimization(keys, description.optimizer, description.schedule);
@@ -331,8 +331,8 @@ std::vector<Key> keys_of(RunDescription& description) {
          "When a checkpoint gets its name. `read`: once all of it was read back from the disk and compared with its "
          "checksums. `written`: once it is written with checksums and synced."});
     keys.push_back({"checkpoint.adapters_alone", &checkpoint.adapters_alone,
-                    "Checkpoints hold the adapters and their optimizer state alone, and name their model: `init.from`, "
-                    "which must stay."});
+                    "Checkpoints hold the adapters and their optimizer state alone, and name the model that they were "
+                    "trained beside, which must be kept: `init.from`, or its base if that holds adapters alone."});
     keys.push_back({"checkpoint.local", &checkpoint.local,
                     "Folder on each node's own disk, or in its memory, for local checkpoints. Empty: none."});
     keys.push_back({"checkpoint.local_every", &checkpoint.local_every, "Steps between local checkpoints. 0: none.",

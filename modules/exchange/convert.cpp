@@ -269,8 +269,9 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
     cluster::on_root(group, [&] { refuse_existing(out, true); });
     Plan plan;
     cluster::together(group, [&] { plan = make_plan(checkpoint, options); });
-    std::optional<StoredModel> base;
-    if (!options.adapters) base = base_of(StoredModel(checkpoint), options.base, group);
+    std::optional<StoredModel> base;  // adapters that are written by themselves need none
+    if (!options.adapters || !options.base.empty())
+        base = open_base(checkpoint, plan.contents.state, options.base, group, progress);
     std::optional<ShardWriter> writer(std::in_place, unfinished, plan.names, plan.shards, options.type);
     cluster::on_root(group, [&] {
         make_folder_of(out);

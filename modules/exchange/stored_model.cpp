@@ -44,30 +44,37 @@ std::uint64_t sum_of(const std::string& name, std::int64_t first, std::int64_t c
 // This rank's share of a folder's parameters.
 void read_folder(const Folder& folder, const ParameterSink& sink, const cluster::HostGroup& group,
                  const checkpoint::StreamProgress& progress) {
-    std::int64_t all = 0, done = 0, run = 0;
-    for (const Correspondence& each : folder.names()) all += element_count(each.shape);
-    const checkpoint::Source source = folder.source();
-    std::vector<float> values;
+    struct Run {
+        const Correspondence& names;
+        std::int64_t first, count;
+    };
+    std::vector<Run> runs;
+    std::uint64_t total = 0, done = 0;
+    std::int64_t number = 0;
     for (const Correspondence& each : folder.names()) {
         const std::int64_t elements = element_count(each.shape);
-        for (std::int64_t first = 0; first < elements; first += elements_at_once, ++run) {
-            const std::int64_t count = std::min(elements_at_once, elements - first);
-            done += count;
-            if (run % group.size() != group.rank()) continue;
-            values.resize(static_cast<std::size_t>(count));
-            source(parameters_prefix + each.ours, first, count, values.data());
-            checkpoint::check_finite(folder.path(), each.ours, values.data(), count);
-            sink(each.ours, first, count, values.data());
-            if (progress) progress(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(all));
+        for (std::int64_t first = 0; first < elements; first += elements_at_once) {
+            if (number++ % group.size() != group.rank()) continue;
+            runs.push_back({each, first, std::min(elements_at_once, elements - first)});
+            total += static_cast<std::uint64_t>(runs.back().count) * sizeof(float);
         }
     }
+    const checkpoint::Source source = folder.source();  // which checks that values are finite
+    std::vector<float> values;
+    for (const auto& [names, first, count] : runs) {
+        values.resize(static_cast<std::size_t>(count));
+        source(parameters_prefix + names.ours, first, count, values.data());
+        sink(names.ours, first, count, values.data());
+        done += static_cast<std::uint64_t>(count) * sizeof(float);
+        if (progress) progress(done, total);
+    }
 }
+
+}  // namespace
 
 bool is_of_base(const checkpoint::Entry& entry) {
     return entry.path.starts_with(parameters_prefix) && !model::is_adapter(entry.path);
 }
-
-}  // namespace
 
 StoredModel::StoredModel(std::string path) : path_(std::move(path)) {
     if (is_folder(path_)) folder_.emplace(path_);
@@ -103,11 +110,11 @@ void StoredModel::read_through(const ParameterSink& sink, cluster::HostGroup& gr
         group, progress);
 }
 
-std::string StoredModel::checksum(cluster::HostGroup& group) const {
+std::string StoredModel::checksum(cluster::HostGroup& group, const checkpoint::StreamProgress& progress) const {
     std::uint64_t own = 0;
     read_through([&](const std::string& name, std::int64_t first, std::int64_t count,
                      const float* values) { own += sum_of(name, first, count, values); },
-                 group);
+                 group, progress);
     const std::vector<char> bytes = group.all_gather_bytes(&own, sizeof own);
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
     std::memcpy(all.data(), bytes.data(), bytes.size());
@@ -123,40 +130,39 @@ std::vector<checkpoint::Entry> take_base_entries(std::vector<checkpoint::Entry>&
     return taken;
 }
 
-StoredModel open_base(const std::string& checkpoint, const checkpoint::State& state, const std::string& given,
-                      cluster::HostGroup& group) {
-    const std::string path = given.empty() ? state.base : given;
-    std::optional<StoredModel> base;
+void check_base(const std::string& checkpoint, const checkpoint::State& state, const std::string& given,
+                cluster::HostGroup& group) {
     cluster::on_root(group, [&] {
+        if (state.base.empty() && given.empty()) return;
+        if (state.base.empty())
+            throw usage_error("{} holds its whole model; leave out the base, {} (--base, init.base)", checkpoint,
+                              given);
+        const std::string& path = given.empty() ? state.base : given;
         std::error_code ignored;
         if (!std::filesystem::exists(path, ignored))
             throw usage_error(
                 "{} holds adapters alone, and their model, {}, is not there; name it with --base (for train: --set "
                 "init.base=PATH)",
                 checkpoint, path);
-    });
-    cluster::together(group, [&] {
-        base.emplace(path);
-        if (base->has_adapters_alone())
+        if (StoredModel(path).has_adapters_alone())
             throw usage_error("{} holds adapters alone, as {} does; name the model that they were trained beside", path,
                               checkpoint);
     });
-    const std::string found = base->checksum(group);
-    cluster::together(group, [&] {
-        if (found != state.base_checksum)
-            throw usage_error(
-                "{} is not the model beside which the adapters of {} were trained: its parameters have the "
-                "checksum {}, not {}",
-                path, checkpoint, found, state.base_checksum);
-    });
-    return std::move(*base);
 }
 
-std::optional<StoredModel> base_of(const StoredModel& model, const std::string& given, cluster::HostGroup& group) {
-    if (model.has_adapters_alone()) return open_base(model.path(), model.contents().state, given, group);
-    if (!given.empty())
-        throw usage_error("{} holds its whole model and needs no other; leave out its base, {}", model.path(), given);
-    return std::nullopt;
+std::optional<StoredModel> open_base(const std::string& checkpoint, const checkpoint::State& state,
+                                     const std::string& given, cluster::HostGroup& group,
+                                     const checkpoint::StreamProgress& progress) {
+    check_base(checkpoint, state, given, group);
+    std::optional<StoredModel> base;
+    if (state.base.empty()) return base;
+    cluster::together(group, [&] { base.emplace(given.empty() ? state.base : given); });
+    if (const std::string found = base->checksum(group, progress); found != state.base_checksum)
+        throw usage_error(
+            "{} is not the model beside which the adapters of {} were trained: its parameters have the checksum {}, not "
+            "{}",
+            base->path(), checkpoint, found, state.base_checksum);
+    return base;
 }
 
 }  // namespace lockstep::exchange

@@ -36,8 +36,9 @@ class StoredModel {
     // Collective. Passes every element of the parameters, adapters left out, to the sink of one rank; errors as load().
     void read_through(const ParameterSink& sink, cluster::HostGroup& group,
                       const checkpoint::StreamProgress& progress = {}) const;
-    // Collective. Of the parameters in fp32, adapters left out: 16 hexadecimal digits, the same whatever holds them.
-    std::string checksum(cluster::HostGroup& group) const;
+    // Collective. Of the parameters in fp32, adapters left out: 16 hexadecimal digits, independent of how they are
+    // stored (checkpoints/README.md).
+    std::string checksum(cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {}) const;
 
   private:
     std::string path_;
@@ -45,14 +46,19 @@ class StoredModel {
     checkpoint::Contents contents_;
 };
 
-// Takes parameters that are no adapters out of `entries`.
+// Of a parameter other than an adapter.
+bool is_of_base(const checkpoint::Entry& entry);
+// Takes these out of `entries`.
 std::vector<checkpoint::Entry> take_base_entries(std::vector<checkpoint::Entry>& entries);
 
-// Collective. The base of a checkpoint of adapters alone, in this state; at `given`, or if that is empty where the
-// checkpoint says. Usage error where it is not there, or another model.
-StoredModel open_base(const std::string& checkpoint, const checkpoint::State& state, const std::string& given,
-                      cluster::HostGroup& group);
-// Collective. As open_base(); none of a whole checkpoint. Usage error where a base is given for that.
-std::optional<StoredModel> base_of(const StoredModel& model, const std::string& given, cluster::HostGroup& group);
+// Collective. The base of the checkpoint that has this state: at `given`, or if that is empty where the checkpoint
+// says; none of a whole checkpoint. Reads all of it for its checksum. Usage error if it is missing, is a different
+// model, or is given for a whole checkpoint.
+std::optional<StoredModel> open_base(const std::string& checkpoint, const checkpoint::State& state,
+                                     const std::string& given, cluster::HostGroup& group,
+                                     const checkpoint::StreamProgress& progress = {});
+// Collective. The errors of open_base() that need no reading of tensors.
+void check_base(const std::string& checkpoint, const checkpoint::State& state, const std::string& given,
+                cluster::HostGroup& group);
 
 }  // namespace lockstep::exchange

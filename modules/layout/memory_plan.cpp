@@ -178,7 +178,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
             plan.communication = std::min(plan.communication, static_cast<std::size_t>(largest) * sizeof(float));
         }
     }
-    // Values and the optimizer's state, fp32, divided among all ranks.
+    // What a checkpoint holds, divided among all ranks.
     const auto share = static_cast<std::uint64_t>(optim::checkpoint_bytes(description) / grid.ranks());
     if (device == DeviceKind::cuda)
         for (std::int64_t block = 0; block < model.period(); ++block)

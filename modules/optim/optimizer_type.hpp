@@ -94,7 +94,7 @@ std::vector<kernels::Operation> products_of_update(const config::OptimizerSectio
 // Elements of all states of the trained parameters.
 std::int64_t state_count(const OptimizerType& type, const std::vector<model::ParameterDescription>& parameters,
                          bool averages = false);
-// Tensor bytes of a run's checkpoint: parameter values, or of adapters alone theirs, and state.
+// Tensor bytes of a run's checkpoint: parameter values (with checkpoint.adapters_alone the adapters' only), and state.
 std::int64_t checkpoint_bytes(const config::RunDescription& run);
 
 }  // namespace lockstep::optim

@@ -79,7 +79,7 @@ std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, co
 
 std::vector<checkpoint::Entry> saved_entries(const Launch& launch, const TrainingState& state) {
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
-    if (launch.description.checkpoint.adapters_alone) exchange::take_base_entries(entries);
+    if (launch.description.checkpoint.adapters_alone) std::erase_if(entries, exchange::is_of_base);
     return entries;
 }
 

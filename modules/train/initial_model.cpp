@@ -113,7 +113,7 @@ exchange::StoredModel find_initial_model(const Launch& launch) {
 }  // namespace
 
 void name_base(const exchange::StoredModel& base, cluster::HostGroup& group, checkpoint::State& state) {
-    cluster::on_root(group, [&] { state.base = fs::absolute(base.path()).lexically_normal().string(); });
+    cluster::on_root(group, [&] { state.base = fs::weakly_canonical(base.path()).string(); });
     state.base = group.broadcast_text(std::move(state.base), 0);
     if (state.base_checksum.empty()) state.base_checksum = base.checksum(group);
     if (group.rank() == 0)
@@ -169,6 +169,10 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
     return run;
 }
 
+std::string base_given(const Launch& launch) {
+    return newest_checkpoint(launch.description.init.base, *launch.control);
+}
+
 Error no_model_for_adapters() {
     return usage_error(
         "model.adapters trains adapters beside a model, and none is named: set init.from (--init-from) to a checkpoint, "
@@ -183,7 +187,8 @@ void check_initial_model(const Launch& launch) {
     cluster::on_root(*launch.control, [&] { begins = !has_checkpoints(launch.folders.checkpoint_path); });
     if (launch.control->all_maximum(begins ? 1 : 0) == 0) return;
     if (run.init.from.empty()) throw no_model_for_adapters();
-    find_initial_model(launch);
+    const exchange::StoredModel initial = find_initial_model(launch);
+    exchange::check_base(initial.path(), initial.contents().state, base_given(launch), *launch.control);
 }
 
 void load_initial_values(const Launch& launch, TrainingState& state) {
@@ -194,7 +199,7 @@ void load_initial_values(const Launch& launch, TrainingState& state) {
         warn_of_another_tokenizer(launch, initial.contents(), path);
     }
     const std::optional<exchange::StoredModel> base =
-        exchange::base_of(initial, newest_checkpoint(launch.description.init.base, *launch.control), *launch.control);
+        exchange::open_base(path, initial.contents().state, base_given(launch), *launch.control);
     const config::RunDescription there = config::parse_foreign_description(initial.contents().run_description, path);
     const bool new_adapters = launch.description.model.adapters.rank > 0 && there.model.adapters.rank == 0;
     kernels::Backend& backend = *launch.devices.backend;

@@ -38,6 +38,9 @@ void check_initial_model(const Launch& launch);
 // Adapters stand beside a model, and init.from names none.
 Error no_model_for_adapters();
 
+// Collective. The checkpoint or folder of init.base; "": none is given.
+std::string base_given(const Launch& launch);
+
 // Collective. What checkpoints of adapters alone say of their model; the checksum is computed if it is not yet known.
 void name_base(const exchange::StoredModel& base, cluster::HostGroup& group, checkpoint::State& state);
 

@@ -59,7 +59,7 @@ ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster
         file.parameters = std::make_unique<model::ParameterSet>(
             backend.device(), model::describe_parameters(model, model::whole_model(model)), false);
     });
-    const auto beside = exchange::base_of(*stored, newest_checkpoint(base, group), group);
+    const auto beside = exchange::open_base(checkpoint, file.contents.state, newest_checkpoint(base, group), group);
     std::vector<checkpoint::Entry> entries = parameter_entries(*file.parameters, backend, averages);
     if (beside) beside->load_as_base(exchange::take_base_entries(entries), group);
     stored->load(entries, group);

@@ -259,10 +259,9 @@ void load_local(const Launch& launch, std::optional<checkpoint::LocalCheckpoint>
 
 // The parameters beside adapters alone; takes their entries.
 void load_base(const Launch& launch, std::vector<checkpoint::Entry>& entries, checkpoint::State& saved) {
-    const exchange::StoredModel base = exchange::open_base(
-        launch.resume.path, saved, newest_checkpoint(launch.description.init.base, *launch.control), *launch.control);
-    base.load_as_base(exchange::take_base_entries(entries), *launch.control);
-    name_base(base, *launch.control, saved);
+    const auto base = exchange::open_base(launch.resume.path, saved, base_given(launch), *launch.control);
+    base->load_as_base(exchange::take_base_entries(entries), *launch.control);
+    name_base(*base, *launch.control, saved);
 }
 
 }  // namespace
@@ -306,6 +305,7 @@ Resume choose_checkpoint(const Launch& launch) {
         check_same_holding(resume, launch.description);
         if (launch.root()) log_changed_keys(resume, launch.resolved());
     });
+    exchange::check_base(resume.path, resume.state, base_given(launch), *launch.control);
     resume.complete = resume.state.step >= launch.data.steps;
     if (resume.complete && !launch.options.resume_newest)
         throw usage_error(

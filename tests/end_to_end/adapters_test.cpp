@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
                direct);
     refused("--adapters runs/base new", "has no adapters; leave out --adapters");
     refused("base-hf new.h5 --base base-hf", "--base applies only when adapters alone are converted");
-    refused("runs/all new --base base-hf", "holds its whole model and needs no other");
+    refused("runs/all new --base base-hf", "holds its whole model; leave out the base");
     const fs::path config = place.path() / "all-adapters" / "adapter_config.json";
     const std::string before = read_file(config);
     const auto changed = [&](const std::string& key, const Json& value) {
@@ -222,6 +222,10 @@ BOOST_AUTO_TEST_CASE(checkpoints_hold_adapters_alone) {
     BOOST_TEST(
         contains(read_file(place.path() / "adapters" / "adapter_config.json"), "checkpoints/base/step-00000010.h5"));
 
+    const Result unknown = run("convert --adapters runs/alone other --base text", place.path());
+    check_exit(unknown, 2);
+    BOOST_TEST(!fs::exists(place.path() / "other"));
+
     // Beside a folder; and on from adapters alone, which belong to the same model.
     const std::string folder = " --init-from base-hf --set model.adapters.rank=2 " + alone;
     check_exit(train(place.path(), "folder", two, llama + folder + "--stop-at 5"), 4);
@@ -236,7 +240,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_hold_adapters_alone) {
         BOOST_TEST(contains(result.error, sentence), result);
     };
     const std::string eval = "eval --data text --windows 2 --device cpu --checkpoint ";
-    refused(run(eval + "runs/whole --base base-hf", place.path()), "holds its whole model and needs no other");
+    refused(run(eval + "runs/whole --base base-hf", place.path()), "holds its whole model; leave out the base");
     refused(run(eval + "runs/alone --base runs/folder", place.path()), "name the model that they were trained beside");
     BOOST_TEST(loss_of("runs/alone", " --base runs/whole") == loss_of("runs/alone"));  // the same, and other adapters
     fs::rename(place.path() / "base-hf", place.path() / "elsewhere");
