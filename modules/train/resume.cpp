@@ -305,7 +305,9 @@ Resume choose_checkpoint(const Launch& launch) {
         check_same_holding(resume, launch.description);
         if (launch.root()) log_changed_keys(resume, launch.resolved());
     });
-    exchange::check_base(resume.path, resume.state, base_given(launch), *launch.control);
+    // Of a whole checkpoint init.base may be that of init.from, which is no longer needed.
+    if (!resume.state.base.empty())
+        exchange::check_base(resume.path, resume.state, base_given(launch), *launch.control);
     resume.complete = resume.state.step >= launch.data.steps;
     if (resume.complete && !launch.options.resume_newest)
         throw usage_error(

@@ -256,6 +256,9 @@ BOOST_AUTO_TEST_CASE(checkpoints_hold_adapters_alone) {
     BOOST_TEST(std::abs(loss_of("again") - before) < 2e-6 * before);
     check_exit(train(place.path(), "folder", two, resume + "--set init.base=elsewhere"), 0);
     BOOST_TEST(loss_of("runs/folder") > 0);  // which now names it
+    const std::string whole = llama + " --init-from runs/folder --set init.base=elsewhere ";
+    check_exit(train(place.path(), "whole-again", one, whole + "--stop-at 2"), 4);
+    check_exit(train(place.path(), "whole-again", one, whole + "--resume auto"), 0);
     check_exit(run("convert runs/whole base-hf", place.path()), 0);
     refused(run(eval + "runs/folder --base base-hf", place.path()), "is not the model beside which");
 }
