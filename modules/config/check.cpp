@@ -360,7 +360,11 @@ void check(const ModelDescription& model) {
         throw usage_error(
             "model.adapters.{} is given, but model.adapters.rank = 0: give the rank of the adapters, or remove "
             "[model.adapters], and all parameters are trained",
-            model.adapters.alpha != 0 ? "alpha" : "match");
+            model.adapters.alpha != 0     ? "alpha"
+            : model.adapters.dropout != 0 ? "dropout"
+                                          : "match");
+    if (model.adapters.dropout >= 1)
+        throw usage_error("model.adapters.dropout = {}: it must be less than 1", model.adapters.dropout);
     if (model.adapters.rank > 0 && model.adapters.match.empty())
         throw usage_error(
             "model.adapters.match is empty, so no layer has an adapter; give patterns, such as [\"*\"] for all layers");

@@ -170,6 +170,8 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     "What an adapter adds is scaled by alpha / rank. 0: alpha is the rank.", 0});
     keys.push_back({"model.adapters.match", &model.adapters.match,
                     "Patterns of names of layers that have adapters, such as `*/mixer/query`, as in `model.frozen`."});
+    keys.push_back({"model.adapters.dropout", &model.adapters.dropout,
+                    "Share of a layer's input that its adapter does not see in training, at random.", 0});
     add_sections(keys, Family::mixer, "model.", model.options);
 }
 

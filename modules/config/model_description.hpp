@@ -32,6 +32,7 @@ struct Adapters {
     std::int64_t rank = 0;                   // 0: none
     double alpha = 0;                        // 0: as the rank
     std::vector<std::string> match = {"*"};  // patterns of layers' names
+    double dropout = 0;                      // of what they read, while they are trained
     bool operator==(const Adapters&) const = default;
 };
 

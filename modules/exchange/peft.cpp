@@ -24,7 +24,7 @@ struct Module {
 };
 
 std::vector<Module> linear_layers(const Architecture& architecture, config::ModelDescription model) {
-    model.adapters = {1, 0, {"*"}};
+    model.adapters = {1, 0, {"*"}, 0};
     std::set<std::string> adapted;
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model)))
         if (parameter.name.ends_with(model::adapter_a)) adapted.insert(model::adapted_layer(parameter.name));
@@ -99,7 +99,7 @@ Json adapter_config(const Architecture& architecture, const config::ModelDescrip
             {"base_model_name_or_path", base},
             {"r", model.adapters.rank},
             {"lora_alpha", alpha},
-            {"lora_dropout", 0.0},
+            {"lora_dropout", model.adapters.dropout},
             {"bias", "none"},
             {"fan_in_fan_out", transposed},
             {"target_modules", modules},
@@ -132,6 +132,7 @@ AdapterFolder::AdapterFolder(const std::string& path, const std::string& base)
     reader.require("modules_to_save", Json::array(), "only adapters are trained beside the model");
     model_.adapters.rank = reader.size("r");
     model_.adapters.alpha = reader.number("lora_alpha", 8);
+    model_.adapters.dropout = reader.number("lora_dropout", 0);
     read_layers();
     match_names();
 }

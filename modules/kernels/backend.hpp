@@ -49,6 +49,22 @@ struct Documents {
     }
 };
 
+// Dropout of a layer's input (Srivastava et al. 2014). Which elements it clears is a function of the token, the layer
+// and the column alone: the same on any layout, and in a pass that is computed again. Column c takes 16 bits, number
+// c mod 8, of Philox4x32-10 (base/random.hpp) with the token's bits as key and the counter (c / 8, 0, layer).
+struct Dropout {
+    Tensor tokens;                  // int32 [N, 2]: 64 random bits of each row, the lower half first
+    std::uint64_t layer = 0;        // any number of its own
+    std::int64_t first_column = 0;  // of this rank's columns of the layer's input
+    float probability = 0;          // that an element is cleared, below 1; in steps of 1/65536
+
+    // Elements whose bits are below this are cleared.
+    std::uint32_t threshold() const {
+        return std::min(static_cast<std::uint32_t>(probability * 65536 + 0.5f), std::uint32_t{65535});
+    }
+    float factor() const { return 65536 / static_cast<float>(65536 - threshold()); }  // on the others
+};
+
 struct AttentionShape {
     std::int64_t batch, query_length, key_length, heads, key_heads, head_width;
     // The first query's position, counted from the first key. Query i sees keys j <= i + query_position; the last query

@@ -267,6 +267,13 @@ void CountingBackend::delta_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Ten
     operations_.push_back(delta_work(shape, q.type(), true));
 }
 
+void CountingBackend::dropout(Tensor y, Tensor x, const Dropout&, Accumulate accumulate) {
+    if (accumulate == Accumulate::yes)
+        moves(Kind::copy, x.type(), {y, y, x});
+    else
+        moves(Kind::copy, x.type(), {y, x});
+}
+
 void CountingBackend::cap_logits(Tensor logits, float) {
     moves(Kind::cross_entropy, logits.type(), {logits, logits});
 }

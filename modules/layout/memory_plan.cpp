@@ -159,8 +159,10 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
         plan.under_way += slots[chunk];
         // Tokens, targets and losses, on the device and where the host makes them.
         const bool separate = description.data.separates_documents(), on_cpu = device == DeviceKind::cpu;
-        const std::int64_t batches = options.range.embedding || separate ? slots[chunk] : options.range.head ? 1 : 0;
+        const bool dropout = model.adapters.dropout > 0, kept = options.range.embedding || separate || dropout;
+        const std::int64_t batches = kept ? slots[chunk] : options.range.head ? 1 : 0;
         std::int64_t integers = options.shape.rows() * (on_cpu ? 5 : 3);
+        if (dropout) integers += (on_cpu ? 2 : 1) * 2 * options.shape.rows();
         // Where documents begin and end in whole sequences, and positions in them.
         if (separate) integers += (on_cpu ? 2 : 1) * 2 * batch.micro * description.batch.length;
         if (options.restarts_positions) integers += (on_cpu ? 2 : 1) * options.shape.rows();

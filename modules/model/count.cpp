@@ -227,6 +227,8 @@ Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) co
         workspace(backend.device(), std::size_t{1} << 44, "");
     Block::Saved saved = block.plan(memory, shape.pass, has_backward, shape.recompute);
     Block::Kept kept = block.plan_kept(memory, shape.pass);
+    if (model_.adapters.dropout > 0)
+        parameters.set_dropout_tokens(memory.allocate(Type::int32, {shape.pass.rows(), 2}));
     const Tensor h = block.plan_output(memory, shape.pass), dh = block.plan_output(memory, shape.pass);
     backend.take();
     Count count;

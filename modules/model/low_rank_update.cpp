@@ -1,5 +1,8 @@
 #include "model/low_rank_update.hpp"
 
+#include <algorithm>
+
+#include "base/hash.hpp"
 #include "model/adapters.hpp"
 
 namespace lockstep::model {
@@ -19,9 +22,31 @@ std::optional<LowRankUpdate> LowRankUpdate::of(const ParameterSet& parameters, c
     parameters.overwrite_in_first_pass(a);
     parameters.overwrite_in_first_pass(b);
     update.scale_ = static_cast<float>(parameters.description(b).scale);
+    const ParameterDescription& description = parameters.description(a);
+    update.dropout_.layer = hash64(layer.data(), layer.size());
+    update.dropout_.probability = static_cast<float>(description.dropout);
+    if (description.split == Split::axis1)
+        update.dropout_.first_column = slice_of(description, parameters.layout().part()).offset;
     update.scratch_ = &parameters.adapter_scratch();
     update.coming_pass_ = &parameters.coming_pass();
     return update;
+}
+
+kernels::Dropout LowRankUpdate::dropout() const {
+    kernels::Dropout dropout = dropout_;
+    dropout.tokens = scratch_->tokens;
+    return dropout;
+}
+
+Tensor LowRankUpdate::room_for_left(Tensor like) const {
+    return scratch_->left.slice(0, like.count()).reshaped(like.shape());
+}
+
+Tensor LowRankUpdate::left_of(Backend& backend, Tensor x) const {
+    if (!drops()) return x;
+    const Tensor left = room_for_left(x);
+    backend.dropout(left, x, dropout(), Accumulate::no);
+    return left;
 }
 
 Tensor LowRankUpdate::projected(Backend& backend, Tensor rows, Tensor matrix, Transpose transpose) const {
@@ -37,17 +62,26 @@ Tensor LowRankUpdate::projected(Backend& backend, Tensor rows, Tensor matrix, Tr
 }
 
 void LowRankUpdate::forward(Backend& backend, Tensor y, Tensor x) const {
-    backend.product(y, projected(backend, x, a_, Transpose::yes), Transpose::no, b_, Transpose::yes, Accumulate::yes);
+    backend.product(y, projected(backend, left_of(backend, x), a_, Transpose::yes), Transpose::no, b_, Transpose::yes,
+                    Accumulate::yes);
 }
 
 void LowRankUpdate::backward_input(Backend& backend, Tensor dx, Tensor dy) const {
-    backend.product(dx, projected(backend, dy, b_, Transpose::no), Transpose::no, a_, Transpose::no, Accumulate::yes);
+    const Tensor projected_dy = projected(backend, dy, b_, Transpose::no);
+    if (!drops()) {
+        backend.product(dx, projected_dy, Transpose::no, a_, Transpose::no, Accumulate::yes);
+        return;
+    }
+    const Tensor dleft = room_for_left(dx);
+    backend.product(dleft, projected_dy, Transpose::no, a_, Transpose::no, Accumulate::no);
+    backend.dropout(dx, dleft, dropout(), Accumulate::yes);
 }
 
 void LowRankUpdate::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
     if (da_.empty()) return;
-    backend.linear_backward_parameters(db_, {}, dy, projected(backend, x, a_, Transpose::yes), *coming_pass_);
-    backend.linear_backward_parameters(da_, {}, projected(backend, dy, b_, Transpose::no), x, *coming_pass_);
+    const Tensor left = left_of(backend, x);
+    backend.linear_backward_parameters(db_, {}, dy, projected(backend, left, a_, Transpose::yes), *coming_pass_);
+    backend.linear_backward_parameters(da_, {}, projected(backend, dy, b_, Transpose::no), left, *coming_pass_);
 }
 
 Arena make_adapter_scratch(Device device, ParameterSet& parameters, const config::ModelDescription& model,
@@ -56,9 +90,14 @@ Arena make_adapter_scratch(Device device, ParameterSet& parameters, const config
     const Type type = parameters.compute_type();
     AdapterScratch scratch;
     if (count == 0) return {};
+    std::int64_t widest = 0;  // input of those that dropout acts on
+    for (const ParameterDescription& parameter : parameters.descriptions())
+        if (parameter.dropout > 0 && !parameters.gradient(parameter.name).empty())
+            widest = std::max(widest, parameters.working(parameter.name).size(1));
     Arena memory = planned(device, "adapters' rows", [&](Arena& arena) {
         scratch.exact = arena.allocate(Type::fp32, {count});
         if (type != Type::fp32) scratch.rounded = arena.allocate(type, {count});
+        if (widest > 0) scratch.left = arena.allocate(type, {rows * widest});
     });
     parameters.set_adapter_scratch(scratch);
     return memory;

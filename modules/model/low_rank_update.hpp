@@ -1,5 +1,5 @@
 // What an adapter adds to its linear layer (model/adapters.hpp). It keeps no activations: the backward pass projects
-// the layer's input again.
+// the layer's input again. Where the parameters are given dropout tokens, both see what dropout leaves of that input.
 #pragma once
 
 #include <optional>
@@ -24,11 +24,17 @@ class LowRankUpdate {
 
   private:
     LowRankUpdate() = default;
+    // Of a pass with dropout: what is left of x, until the next one; else x.
+    Tensor left_of(kernels::Backend& backend, Tensor x) const;
+    kernels::Dropout dropout() const;
+    bool drops() const { return !scratch_->tokens.empty(); }
+    Tensor room_for_left(Tensor like) const;
     // scale · rows op(matrix), [N, rank], until the next one
     Tensor projected(kernels::Backend& backend, Tensor rows, Tensor matrix, kernels::Transpose transpose) const;
 
     Tensor a_, b_, da_, db_;
     float scale_ = 1;
+    kernels::Dropout dropout_;  // without the tokens
     const AdapterScratch* scratch_ = nullptr;
     const kernels::Accumulate* coming_pass_ = nullptr;
 };

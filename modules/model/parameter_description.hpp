@@ -29,7 +29,8 @@ struct ParameterDescription {
     Shape shape;       // of the whole tensor
     Initial initial = Initial::normal;
     double deviation = 0.02;
-    double scale = 1;  // of what an adapter's second factor adds
+    double scale = 1;    // of what an adapter's second factor adds
+    double dropout = 0;  // of what an adapter's first factor reads: the probability
     Split split = Split::none;
     bool matrix = false;  // a weight of a matrix product or an embedding; decays with decay = "matrices"
     bool exact = false;   // used in fp32 whatever the compute type

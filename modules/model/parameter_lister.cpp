@@ -50,6 +50,7 @@ void ParameterLister::adapter(const std::string& layer, std::int64_t out, std::i
     ParameterDescription& a = matrix(layer + adapter_a, {rank, in}, split == Split::axis1 ? Split::axis1 : Split::none,
                                      1 / std::sqrt(static_cast<double>(in)));
     a.initial = Initial::uniform;
+    a.dropout = model_.adapters.dropout;
     if (split == Split::axis0) a.gradient_part = GradientPart::of_heads;
     ParameterDescription& b =
         matrix(layer + adapter_b, {out, rank}, split == Split::axis0 ? Split::axis0 : Split::none);

@@ -34,6 +34,8 @@ struct Division {
 // What adapters project rows to, one layer at a time: [most rows · rank] each, flat.
 struct AdapterScratch {
     Tensor exact, rounded;  // fp32, and the compute type; empty if that is fp32
+    Tensor left;            // what dropout leaves, [most rows · widest input]; empty: there is none
+    Tensor tokens;          // as kernels::Dropout, of the pass under way; empty: it has no dropout
 };
 
 // Values and gradients are fp32; for other compute types there are working copies of the values. Each kind is one flat
@@ -87,6 +89,8 @@ class ParameterSet {
     // See model/low_rank_update.hpp.
     void set_adapter_scratch(const AdapterScratch& scratch) { *adapter_scratch_ = scratch; }
     const AdapterScratch& adapter_scratch() const { return *adapter_scratch_; }
+    // Of the next passes; empty: without dropout.
+    void set_dropout_tokens(Tensor tokens) { adapter_scratch_->tokens = tokens; }
     // Before such a pass, all or a range: those that no layer overwrites.
     void clear_gradients(kernels::Backend& backend);
     void clear_gradients(kernels::Backend& backend, const Piece& range);

@@ -20,6 +20,7 @@ const Neighbours& neighbours_of(const StageOptions& options) {
 Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
              const StageOptions& options)
     : backend_(backend),
+      parameters_(parameters),
       model_(model),
       options_(options),
       group_(neighbours_of(options).group),
@@ -196,6 +197,7 @@ void Stage::embed(Slot& slot, Tensor ids) {
 
 void Stage::forward(int slot, Tensor ids) {
     Slot& at = slots_[static_cast<std::size_t>(slot)];
+    parameters_.set_dropout_tokens(at.dropout_tokens);
     if (options_.range.embedding) {
         need(ModelPart::embedding(), part_of(0));
         embed(at, ids);
@@ -276,6 +278,7 @@ void Stage::backward(int slot, Tensor ids) {
 void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
     LOCKSTEP_ASSERT(options_.training);
     Slot& at = slots_[static_cast<std::size_t>(slot)];
+    parameters_.set_dropout_tokens(at.dropout_tokens);
     for (std::size_t i = last; i-- > std::max(first, lowest_);) {
         const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
                                          options_.tracer ? backward_regions_[i] : -1);

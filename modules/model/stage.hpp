@@ -45,6 +45,9 @@ class Stage {
     // Which documents the slot's next micro-batch has, until it is set again; at first, each sequence is one. The
     // tensors are read by its passes. places int32 [N]: each token's learned position; empty: as in its sequence.
     void set_documents(int slot, const kernels::Documents& documents, Tensor places);
+    // int32 [N, 2], as kernels::Dropout, of the slot's next micro-batches; empty, as at first: adapters have no
+    // dropout.
+    void set_dropout_tokens(int slot, Tensor tokens) { slots_[static_cast<std::size_t>(slot)].dropout_tokens = tokens; }
     // ids int32 [N] on the first stage; elsewhere hidden_input(slot) must have been filled.
     void forward(int slot, Tensor ids);
     // Last stage, after forward: losses fp32 [N] of targets int32 [N] (negative: ignored), the same on all ranks of the
@@ -79,8 +82,9 @@ class Stage {
 
   private:
     struct Slot {
-        PassShape shape;                 // with the documents of this micro-batch
-        Tensor places;                   // int32 [N], learned positions; empty: as in the sequence
+        PassShape shape;  // with the documents of this micro-batch
+        Tensor places;    // int32 [N], learned positions; empty: as in the sequence
+        Tensor dropout_tokens;
         Tensor input, gradient, normed;  // [n, d]; normed: input of the head
         Norm::Statistics final_statistics;
         std::vector<Block::Kept> kept;
@@ -101,6 +105,7 @@ class Stage {
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale);
 
     Backend& backend_;
+    ParameterSet& parameters_;
     config::ModelDescription model_;
     StageOptions options_;
     const TensorGroup& group_;

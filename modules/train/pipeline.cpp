@@ -75,13 +75,14 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         chunk.reads_tokens = stage.range.embedding || stage.range.head;
         if (chunk.reads_tokens) chunk.tied = plan.tied;
         has_head_ = has_head_ || stage.range.head;
-        // The backward pass needs the embedding's tokens again, and all blocks' documents; targets are used once.
-        const bool kept = stage.range.embedding || options.separates_documents;
+        // The backward pass needs the embedding's tokens again, and all blocks' documents and dropout; targets are used
+        // once.
+        const bool kept = stage.range.embedding || options.separates_documents || options.dropout;
         const int batches = kept ? stage.slots : stage.range.head ? 1 : 0;
-        DocumentBatches apart;
-        if (options.separates_documents)
-            apart = {options.length, chain.rank() * shape_.length, options.restarts_positions};
-        for (int slot = 0; slot < batches; ++slot) chunk.batches.emplace_back(devices.backend->device(), shape_, apart);
+        const DocumentBatches apart = {options.separates_documents ? options.length : 0, chain.rank() * shape_.length,
+                                       options.restarts_positions};
+        for (int slot = 0; slot < batches; ++slot)
+            chunk.batches.emplace_back(devices.backend->device(), shape_, apart, options.dropout);
         chunk.sent_activation.resize(static_cast<std::size_t>(stage.slots));
         chunk.sent_gradient.resize(static_cast<std::size_t>(stage.slots));
         chunks_.push_back(std::move(chunk));
@@ -112,23 +113,24 @@ Tensor Pipeline::ids(Chunk& chunk, int slot) {
     return chunk.batches.empty() ? Tensor() : batch(chunk, slot).ids;
 }
 
-void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact) {
+void Pipeline::fill_batch(const Step& step, Chunk& chunk, const layout::PipelineStep& pass) {
+    const int slot = pass.slot;
     cluster::flight_recorder().beat();
     if (chunk.batches.empty()) return;
     BatchTensors& tensors = batch(chunk, slot);
     {
-        const auto scope = timer_.scope(timed, regions_.pass.data_loading);
+        const auto scope = timer_.scope(step.training, regions_.pass.data_loading);
         const model::ContextChain& chain = options_.neighbours->chain;
         HostBatch host = tensors.host();
         if (!chunk.reads_tokens) {
             host.ids = host.targets = nullptr;
-            load(micro_batch, host);
+            step.load(pass.micro_batch, host);
         } else if (chain.alone()) {
-            load(micro_batch, host);
+            step.load(pass.micro_batch, host);
         } else {
             host.ids = host_ids_.data();
             host.targets = host_targets_.data();
-            load(micro_batch, host);
+            step.load(pass.micro_batch, host);
             for (std::int64_t sequence = 0; sequence < options_.micro; ++sequence) {
                 const std::int64_t from = sequence * options_.length + chain.rank() * shape_.length;
                 std::copy_n(host_ids_.data() + from, shape_.length, tensors.host_ids.data() + sequence * shape_.length);
@@ -137,8 +139,9 @@ void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, cons
             }
         }
     }
-    timer_.phase(exact, regions_.pass.data_movement, "data_movement", [&] { tensors.upload(*devices_.backend); });
+    timer_.phase(step.exact, regions_.pass.data_movement, "data_movement", [&] { tensors.upload(*devices_.backend); });
     chunk.stage->set_documents(slot, tensors.documents, tensors.places);
+    chunk.stage->set_dropout_tokens(slot, step.training ? tensors.dropout_tokens : Tensor());
 }
 
 void Pipeline::forward_work(const Step& step, Chunk& chunk, int slot) {
@@ -158,7 +161,7 @@ void Pipeline::forward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const auto slot = static_cast<std::size_t>(pass.slot);
     const int stages = static_cast<int>(options_.stages), here = static_cast<int>(groups_.place.pipeline);
-    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
+    fill_batch(step, chunk, pass);
     wait(chunk.sent_activation[slot], step.exact);
     wait(chunk.sent_gradient[slot], step.exact);
     if (!chunk.first)
@@ -219,7 +222,7 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
 void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
     const NamedRange range("forward, loss, backward");
     Chunk& chunk = chunks_.front();
-    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
+    fill_batch(step, chunk, pass);
     const bool first = step.begins_sum(pass.micro_batch), last = step.ends_sum(pass.micro_batch);
     // The inner rate is part of the recording; during its warm-up it changes every step.
     const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;

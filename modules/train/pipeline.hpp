@@ -30,6 +30,7 @@ struct PipelineOptions {
     model::Recompute recompute = model::Recompute::none;
     const model::Neighbours* neighbours = nullptr;  // outlives the pipeline
     bool separates_documents = false, restarts_positions = false;
+    std::optional<RandomStream> dropout;  // of tokens, where adapters have it
     double z_loss = 0;
     Tensor loss_scale;
     model::ParameterSupply* supply = nullptr;  // as StageOptions
@@ -93,7 +94,7 @@ class Pipeline {
     void begin_head_gradients(const Step& step, const Chunk& chunk) const;
     void begin_gradients(const Step& step, std::optional<std::size_t> bucket) const;
     void complete_loss(const Step& step, const Chunk& chunk, std::int64_t micro_batch);
-    void fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact);
+    void fill_batch(const Step& step, Chunk& chunk, const layout::PipelineStep& pass);
     BatchTensors& batch(Chunk& chunk, int slot);
     Tensor ids(Chunk& chunk, int slot);
     void receive(cluster::Communicator& from_neighbours, Tensor values, int from, int tag, bool timed);

@@ -267,10 +267,11 @@ void load_base(const Launch& launch, std::vector<checkpoint::Entry>& entries, ch
 }  // namespace
 
 std::vector<std::string> model_differences(const config::RunDescription& now, config::RunDescription before) {
-    // These do not affect the forward pass: the preset's name, what is trained, and the context unless positions are
-    // learned.
+    // These do not change what the parameters mean: the preset's name, what is trained and what of it dropout hides,
+    // and the context unless positions are learned.
     before.model.preset = now.model.preset;
     before.model.frozen = now.model.frozen;
+    before.model.adapters.dropout = now.model.adapters.dropout;
     if (now.model.position != config::Position::learned) before.model.context = now.model.context;
     return config::differences(now, before, "model");
 }

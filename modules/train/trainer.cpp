@@ -61,6 +61,7 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     options.neighbours = &layers.neighbours;
     options.separates_documents = description.data.separates_documents();
     options.restarts_positions = description.restarts_positions();
+    if (description.model.adapters.dropout > 0) options.dropout.emplace(description.run.seed, "adapter dropout");
     options.z_loss = description.optimizer.z_loss;
     options.loss_scale =
         description.precision.compute == config::Precision::fp16 ? state.optimizer->loss_scale() : Tensor();

@@ -66,6 +66,46 @@ BOOST_AUTO_TEST_CASE(adapters_alone_are_trained_on_any_layout) {
     BOOST_TEST(largest_difference(losses, numbers_of(place.path(), "loss", "bf16")) <= 2e-2);
 }
 
+// What is hidden follows from the sample and the position alone.
+BOOST_AUTO_TEST_CASE(dropout_is_the_same_on_any_layout) {
+    const Workplace place;
+    train_base(place);
+    const std::string some = beside + "--set model.adapters.dropout=0.3 --set validation.every=5 ";
+    check_exit(train(place.path(), "without", hybrid(layout(1, 1, 1)), beside), 0);
+    check_exit(train(place.path(), "one", hybrid(layout(1, 1, 1)), some), 0);
+    const auto losses = numbers_of(place.path(), "loss", "one");
+    BOOST_TEST(losses.at(1) == numbers_of(place.path(), "loss", "without").at(1));  // as long as B is zero
+    BOOST_TEST(largest_difference(losses, numbers_of(place.path(), "loss", "without")) > 1e-4);
+    for (const GridCase& grid : {layout(1, 1, 1), layout(2, 1, 1, 1, 2), layout(1, 2, 1), layout(1, 1, 2),
+                                 layout(1, 1, 2, 1, 0, 2), layout(1, 1, 1, 2), layout(2, 2, 1, 1, 3)}) {
+        const std::string sequence = grid.tensor > 1 ? " --set parallel.sequence=true" : "", name = grid.name();
+        check_exit(train(place.path(), name, hybrid(grid), some + sequence + " --stop-at 4"), 4);
+        check_exit(train(place.path(), name, hybrid(grid), some + sequence + " --resume auto"), 0);
+        const double difference = largest_difference(losses, numbers_of(place.path(), "loss", name));
+        BOOST_TEST(difference <= (grid.ranks() == 1 ? 0 : loss_tolerance), name << ": " << difference);
+    }
+    GridCase recomputed = hybrid(layout(1, 1, 1));
+    recomputed.recompute = "full";
+    check_exit(train(place.path(), "recomputed", recomputed, some), 0);
+    BOOST_TEST((numbers_of(place.path(), "loss", "recomputed") == losses));
+    // Validations and evaluations have none: with a step of next to nothing they stay as they were.
+    const auto still = [&](const std::string& name, const std::string& dropout) {
+        check_exit(train(place.path(), name, hybrid(layout(1, 1, 1)),
+                         "--init-from runs/one --set schedule.peak_lr=1e-9 --set validation.every=5 "
+                         "--set model.adapters.dropout=" +
+                             dropout),
+                   0);
+        return numbers_of(place.path(), "validation_loss", name).at(10);
+    };
+    BOOST_TEST(std::abs(still("still-hidden", "0.6") - still("still", "0.0")) < 1e-6);
+    BOOST_TEST(largest_difference(numbers_of(place.path(), "loss", "still-hidden"),
+                                  numbers_of(place.path(), "loss", "still")) > 1e-4);
+    const Result wrong =
+        train(place.path(), "wrong", hybrid(layout(1, 1, 1)), beside + "--set model.adapters.dropout=1.0");
+    check_exit(wrong, 2);
+    BOOST_TEST(contains(wrong.error, "model.adapters.dropout = 1: it must be less than 1"), wrong);
+}
+
 // What was learned is in the adapters, and in the merged weights the same.
 BOOST_AUTO_TEST_CASE(adapters_are_evaluated_and_merged) {
     const Workplace place;
@@ -127,11 +167,15 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
     check_exit(run("convert runs/base base-hf", place.path()), 0);
     for (const std::string match : {"[\"*\"]", "[\"*/mixer/value\",\"blocks/2/mlp/up\"]"}) {
         const std::string name = match.size() < 8 ? "all" : "some";
-        check_exit(train(place.path(), name, one, llama + beside + "--set 'model.adapters.match=" + match + "'"), 0);
+        check_exit(
+            train(place.path(), name, one,
+                  llama + beside + "--set model.adapters.dropout=0.125 --set 'model.adapters.match=" + match + "'"),
+            0);
         const std::string folder = name + "-adapters";
         check_exit(run("convert --adapters runs/" + name + " " + folder, place.path(), 2), 0);
         const Json config = Json::parse(read_file(place.path() / folder / "adapter_config.json"));
         BOOST_TEST((config["r"] == 4 && config["lora_alpha"] == 8 && config["peft_type"] == "LORA"));
+        BOOST_TEST(config["lora_dropout"] == 0.125);
         BOOST_TEST(config["target_modules"].size() == (name == "all" ? 28u : 5u));
         BOOST_TEST(!fs::exists(place.path() / folder / "config.json"));
         check_exit(run("convert " + folder + " " + name + ".h5 --base base-hf", place.path(), 2), 0);

@@ -45,6 +45,11 @@ DeviceStep step_on_device(test::Fixture& cpu, const config::ModelDescription& de
     operation_tests::OnDevice sum(Type::fp64, {1});
     backend.upload(ids, cpu.ids.data());
     backend.upload(targets, cpu.targets.data());
+    operation_tests::OnDevice dropout_tokens(Type::int32, {rows, 2});
+    if (!cpu.dropout_tokens.empty()) {
+        backend.upload(dropout_tokens, cpu.dropout_tokens.data());
+        stage.set_dropout_tokens(0, dropout_tokens);
+    }
     stage.forward(0, ids);
     stage.loss(0, targets, 1.0f / static_cast<float>(rows), losses);
     stage.backward(0, ids);
@@ -124,6 +129,8 @@ BOOST_AUTO_TEST_CASE(a_step_with_adapters_is_that_of_the_cpu) {
             model.adapters.alpha = 2.5;
             compare(model, {2, 21}, Type::fp32, 5e-5);
             compare(model, {2, 21}, Type::bf16, 6e-2);
+            model.adapters.dropout = 0.25;
+            compare(model, {2, 21}, Type::fp32, 5e-5);
             rank = rank % 4 + 1;
         }
 }

@@ -140,6 +140,10 @@ struct Fixture {
             targets.push_back(token(random, 2 * i + 1, description.vocabulary));
         }
         losses.resize(ids.size());
+        if (description.adapters.dropout == 0 || !training) return;
+        for (std::int64_t i = 0; i < 2 * shape.rows(); ++i)
+            dropout_tokens.push_back(token(RandomStream(6, "dropout"), i, std::int64_t{1} << 32));
+        stage.set_dropout_tokens(0, Tensor(dropout_tokens.data(), Type::int32, {shape.rows(), 2}));
     }
 
     Tensor id_tensor() { return {ids.data(), Type::int32, {shape.rows()}}; }
@@ -159,13 +163,13 @@ struct Fixture {
     std::unique_ptr<kernels::Backend> backend;
     model::ParameterSet parameters;
     model::Stage stage;
-    std::vector<std::int32_t> ids, targets;
+    std::vector<std::int32_t> ids, targets, dropout_tokens;
     std::vector<float> losses;
 
   private:
     static std::int32_t token(const RandomStream& random, std::int64_t index, std::int64_t vocabulary) {
-        return static_cast<std::int32_t>(random.bits(static_cast<std::uint64_t>(index)) %
-                                         static_cast<std::uint64_t>(vocabulary));
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(random.bits(static_cast<std::uint64_t>(index)) %
+                                                                    static_cast<std::uint64_t>(vocabulary)));
     }
     static model::StageOptions options(const config::ModelDescription& description, const model::PassShape& shape,
                                        bool training, model::Recompute recompute, bool restarts_positions) {

@@ -300,6 +300,64 @@ void blend(T* y, const T* x, float y_share, float x_share, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(y_share * to_float(y[i]) + x_share * to_float(x[i]));
 }
 
+// Columns whose random bits are computed together: 8 by each of 16 generators.
+constexpr std::int64_t dropout_group = 128;
+
+// Factors on the columns from `group` · dropout_group on: 0 or row.factor. Philox4x32-10, as base/random.cpp has it.
+void dropout_factors(float* factors, const DropoutRow& row, std::int64_t group) {
+    constexpr int generators = dropout_group / 8;
+    std::uint32_t words[4][generators];
+    const auto first = static_cast<std::uint32_t>(group * generators);
+#pragma omp simd
+    for (int g = 0; g < generators; ++g) {
+        std::uint32_t a = first + static_cast<std::uint32_t>(g), b = 0, c = row.layer[0], d = row.layer[1];
+        std::uint32_t key0 = row.token[0], key1 = row.token[1];
+#pragma GCC unroll 10
+        for (int round = 0; round < 10; ++round) {
+            const std::uint64_t product0 = std::uint64_t{0xD2511F53} * a, product1 = std::uint64_t{0xCD9E8D57} * c;
+            a = static_cast<std::uint32_t>(product1 >> 32) ^ b ^ key0;
+            b = static_cast<std::uint32_t>(product1);
+            c = static_cast<std::uint32_t>(product0 >> 32) ^ d ^ key1;
+            d = static_cast<std::uint32_t>(product0);
+            key0 += 0x9E3779B9;
+            key1 += 0xBB67AE85;
+        }
+        words[0][g] = a;
+        words[1][g] = b;
+        words[2][g] = c;
+        words[3][g] = d;
+    }
+    for (int word = 0; word < 4; ++word)
+        for (int g = 0; g < generators; ++g) {
+            const std::uint32_t bits = words[word][g];
+            factors[8 * g + 2 * word] = (bits & 0xFFFF) < row.threshold ? 0 : row.factor;
+            factors[8 * g + 2 * word + 1] = (bits >> 16) < row.threshold ? 0 : row.factor;
+        }
+}
+
+template <class T>
+void dropout(T* y, const T* x, const DropoutRow& row, std::int64_t columns) {
+    alignas(64) float factors[dropout_group];
+    for (std::int64_t column = 0; column < columns;) {
+        const std::int64_t place = row.first_column + column, skipped = place % dropout_group;
+        const std::int64_t some =
+            columns - column < dropout_group - skipped ? columns - column : dropout_group - skipped;
+        dropout_factors(factors, row, place / dropout_group);
+        const float* factor = factors + skipped;
+        T* to = y + column;
+        const T* from = x + column;
+        if (row.accumulate) {
+#pragma omp simd
+            for (std::int64_t i = 0; i < some; ++i)
+                to[i] = from_float<T>(to_float(to[i]) + factor[i] * to_float(from[i]));
+        } else {
+#pragma omp simd
+            for (std::int64_t i = 0; i < some; ++i) to[i] = from_float<T>(factor[i] * to_float(from[i]));
+        }
+        column += some;
+    }
+}
+
 template <class T>
 constexpr Elementwise<T> table() {
     return {widen<T>,
@@ -328,7 +386,8 @@ constexpr Elementwise<T> table() {
             momentum<T>,
             step<T>,
             scaled<T>,
-            blend<T>};
+            blend<T>,
+            dropout<T>};
 }
 
 }  // namespace

@@ -13,6 +13,13 @@ struct AdamWFactors {
     float second_moment_factor;  // 1 / (1 - beta2^t)
     float decay;                 // 1 - learning rate · weight decay
 };
+struct DropoutRow {
+    std::uint32_t token[2], layer[2];
+    std::uint32_t threshold;  // as in kernels::Dropout
+    float factor;
+    std::int64_t first_column;
+    bool accumulate;
+};
 struct MomentumFactors {
     float momentum, gradient_factor;
     float ahead_gradient, ahead_velocity;  // the step's shares of the gradient and of the new velocity
@@ -70,6 +77,7 @@ struct Elementwise {
     void (*step)(float* parameter, T* working, const float* direction, float step, float decay, std::int64_t count);
     void (*scaled)(T* y, const float* x, float factor, std::int64_t count);  // y = factor · x
     void (*blend)(T* y, const T* x, float y_share, float x_share, std::int64_t count);
+    void (*dropout)(T* y, const T* x, const DropoutRow& row, std::int64_t columns);
 };
 
 }  // namespace lockstep::kernels::cpu
