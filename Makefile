@@ -22,7 +22,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan quality test test-grids test-long test-hours fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
+.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
@@ -41,6 +41,7 @@ help:
 	@echo 'make bench        build and run the benchmarks: kernels, analysis, training steps'
 	@echo 'make bench-peers  LLM_C=DIR TTT_LM_PYTORCH=DIR: compare training with peers that you have built (docs/benchmarks.md)'
 	@echo 'make quality      TEXT=FILE: train small models on tinyshakespeare with 5 seeds, print a table (docs/quality.md)'
+	@echo 'make quality-long MINUTES=120: models of 10 M parameters, attention and TTT, two lengths; hours, resumable (docs/quality.md)'
 	@echo 'make format       format the sources with clang-format 14'
 	@echo 'make tidy         check the sources with clang-tidy 14'
 	@echo 'make install      build build/install without tests and fault injection, install to PREFIX=$(PREFIX)'
@@ -125,6 +126,12 @@ quality: dependencies
 	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
 	JOBS=$(JOBS) PYTHON=$(QUALITY_PYTHON) bench/quality '$(TEXT)' $(BUILD)
+
+# MINUTES=120 ends it after so long; the next one goes on.
+quality-long: dependencies
+	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
+	JOBS=$(JOBS) MINUTES=$(MINUTES) bench/quality_long $(BUILD)/quality-long $(BUILD)
 
 format:
 	git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i
