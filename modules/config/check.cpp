@@ -237,6 +237,9 @@ void check_machine(const RunDescription& description) {
                        {"parallel.interleave", parallel.interleave},
                        {"parallel.bucket_bytes", parallel.bucket_bytes}});
     if (parallel.zero > 3) throw usage_error("parallel.zero = {}: the stages are 0 to 3", parallel.zero);
+    if (parallel.offload != Offload::none && description.precision.compute == Precision::fp16)
+        throw usage_error(
+            "parallel.offload = \"moments\" updates on the CPU, which has no fp16: set precision.compute = \"bf16\"");
     if (parallel.zero > 1 && parallel.lanes > 0)
         throw usage_error(
             "parallel.zero = {} divides gradients, of which parallel.lanes = {} keeps whole sums; set parallel.zero to "

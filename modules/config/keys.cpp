@@ -301,6 +301,9 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
     keys.push_back({"parallel.recompute", choice_of(parallel.recompute),
                     "What the backward pass recomputes instead of keeping. `cheap`: norms and activations; "
                     "`selective`: also the MLP's first products; `full`: all but a block's input."});
+    keys.push_back(
+        {"parallel.offload", choice_of(parallel.offload),
+         "On GPUs. `moments`: fp32 parameters and optimizer state lie in host memory, and the CPU updates them."});
 }
 
 }  // namespace

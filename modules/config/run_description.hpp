@@ -106,6 +106,7 @@ struct ParallelSection : Grid {  // data 0: "auto"
     std::int64_t bucket_bytes = std::int64_t{32} << 20;
     std::int64_t lanes = 0;  // 0: none
     Recompute recompute = Recompute::none;
+    Offload offload = Offload::none;
 };
 
 struct CheckpointSection {

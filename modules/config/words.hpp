@@ -23,6 +23,7 @@ enum class Decay : unsigned char { all, matrices };
 enum class ScheduleKind : unsigned char { cosine, linear, constant, wsd };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
 // What of a forward pass is recomputed in the backward pass instead of kept.
+enum class Offload : unsigned char { none, moments };
 enum class Recompute : unsigned char {
     none,
     cheap,      // what costs no matrix product: normed rows, activated columns
@@ -77,6 +78,8 @@ template <>
 inline constexpr auto words_in<ScheduleKind> = std::to_array<std::string_view>({"cosine", "linear", "constant", "wsd"});
 template <>
 inline constexpr auto words_in<Precision> = std::to_array<std::string_view>({"fp32", "bf16", "fp16"});
+template <>
+inline constexpr auto words_in<Offload> = std::to_array<std::string_view>({"none", "moments"});
 template <>
 inline constexpr auto words_in<Recompute> = std::to_array<std::string_view>({"none", "cheap", "selective", "full"});
 template <>

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "device/memory.hpp"
+
 namespace lockstep {
 
 class CudaContext;
@@ -26,6 +28,8 @@ Gpus find_gpus();           // never throws; does not initialize the GPUs
 // Shared, so that its users may be destroyed in any order.
 std::shared_ptr<CudaContext> open_gpu(int index);
 std::uint64_t free_gpu_memory(CudaContext& context);
+// Pinned host memory, from which and to which the GPU copies by itself. Of the kind cpu; the context outlives it.
+Device pinned_memory(CudaContext& context);
 
 // Named ranges on a profiler's timeline (NVTX); no-op without a profiler.
 void push_range(const char* name);

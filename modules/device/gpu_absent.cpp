@@ -24,6 +24,10 @@ std::uint64_t free_gpu_memory(CudaContext&) {
     throw usage_error("no GPU: {}", reason);
 }
 
+Device pinned_memory(CudaContext&) {
+    throw usage_error("no GPU: {}", reason);
+}
+
 void push_range(const char*) {}
 void pop_range() {}
 

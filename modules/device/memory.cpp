@@ -43,6 +43,10 @@ Arena::Arena(Device device, std::size_t bytes, std::string name)
     if (imaginary_ != 0) return;
     if (device.memory) {
         memory_ = {device.memory->allocate(std::max<std::size_t>(bytes, 1)), Free{device.memory}};
+        if (!memory_ && device.kind == DeviceKind::cpu)
+            throw usage_error(
+                "out of host memory: {} of {} cannot be pinned, {}; leave out parallel.offload, or use more ranks on more nodes",
+                human_bytes(static_cast<double>(bytes)), name_, device.memory->free_text());
         if (!memory_)
             throw usage_error(
                 "out of memory on GPU {}: {} of {} do not fit, {}; use a smaller model, batch.micro or batch.length",

@@ -128,8 +128,11 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     GradientPlan gradients;
     if (divides_optimizer(description, grid) || lanes > 0)
         gradients = plan_gradients(description, grid, place, layout, plan.chunks);
-    model::ParameterSet parameters(backend.device(), layout, true, type,
-                                   division_of(description, grid, gradients, place.replica(grid)));
+    model::Division division = division_of(description, grid, gradients, place.replica(grid));
+    kernels::CountingBackend host(DeviceKind::cpu);
+    if (device == DeviceKind::cuda && description.parallel.offload != config::Offload::none)
+        offload(division, host.device(), layout);
+    model::ParameterSet parameters(backend.device(), layout, true, type, std::move(division));
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
     if (lanes > 0)
@@ -138,7 +141,9 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
                          .bytes();
     plan.gradients += plan.lanes;
     const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
-    plan.optimizer_state = optim::optimizer_bytes(optimizer, {backend, parameters, description.optimizer});
+    const auto built = optimizer.make({backend, parameters, description.optimizer, {}, {}, nullptr, &host});
+    plan.optimizer_state = built->bytes();
+    plan.offloaded = parameters.host_bytes() + built->host_bytes();
 
     const model::TensorGroup group(part, description.parallel.sequence);
     const model::ContextChain chain(static_cast<int>(place.context), static_cast<int>(grid.context));
@@ -226,12 +231,14 @@ std::string memory_text(const MemoryPlan& plan) {
             : "";
     const std::string of_lanes =
         plan.lanes > 0 ? fmt::format(" ({} of them sums of lanes)", bytes_text(plan.lanes)) : "";
+    const std::string of_host =
+        plan.offloaded > 0 ? fmt::format(", and {} in host memory", bytes_text(plan.offloaded)) : "";
     return fmt::format(
         "blocks {}; parameters {}, gradients {}{}, optimizer state {}, activations {} ({} micro-batch{} in flight), "
-        "workspace {}, together {}{}",
+        "workspace {}, together {}{}{}",
         blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), of_lanes, bytes_text(plan.optimizer_state),
         bytes_text(plan.activations), plan.under_way, plural(plan.under_way, "es"), bytes_text(plan.workspace),
-        bytes_text(plan.planned()), of_mpi);
+        bytes_text(plan.planned()), of_host, of_mpi);
 }
 
 std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& description) {

@@ -19,6 +19,7 @@ struct MemoryPlan {
     std::size_t gradients = 0;   // with those of lanes:
     std::size_t lanes = 0;       // sums that wait to be added up, and what other replicas send
     std::size_t optimizer_state = 0;
+    std::size_t offloaded = 0;    // of the host: what the CPU updates for a GPU
     std::size_t activations = 0;  // of all micro-batches in flight
     std::size_t workspace = 0;
     std::size_t tables = 0;                     // not in the printed plan: rotary positions, tokens, losses

@@ -120,6 +120,21 @@ model::Division division_of(const config::RunDescription& description, const con
     return division;
 }
 
+void offload(model::Division& division, const Device& host, const model::ParameterLayout& layout) {
+    division.offloaded = host;
+    if (!division.owned.empty()) return;
+    constexpr std::int64_t least = std::int64_t{1} << 23;  // elements: far more than what begins a copy takes
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < layout.size() && layout.offset(i) < layout.trained_total(); ++i) {
+        const std::int64_t end =
+            i + 1 < layout.size() ? std::min(layout.offset(i + 1), layout.trained_total()) : layout.trained_total();
+        if (end - first < least && end < layout.trained_total()) continue;
+        division.owned.push_back({first, end - first});
+        first = end;
+    }
+    if (division.owned.empty()) division.owned = {{0, 0}};
+}
+
 LargestShare largest_share(const config::RunDescription& description, const config::Grid& grid,
                            cluster::GridPlace place) {
     place.data = grid.data - 1;  // has what is left over where parts are even

@@ -53,6 +53,9 @@ bool divides_parameters(const config::RunDescription& description, const config:
 // What a replica has, by the plan of its gradients.
 model::Division division_of(const config::RunDescription& description, const config::Grid& grid,
                             const GradientPlan& plan, std::int64_t replica);
+// Values, and with them the update, go to host memory (parallel.offload). What is not divided is cut between
+// parameters, so that copies and updates of pieces overlap.
+void offload(model::Division& division, const Device& host, const model::ParameterLayout& layout);
 
 // Of the replicas of a stage and tensor rank, the one that updates most, or with lanes keeps most sums, and the largest
 // share of what they update.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/random.hpp"
 #include "device/convert.hpp"
@@ -96,16 +97,23 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
     : layout_(std::move(layout)),
       compute_(compute),
       owned_(std::move(division.owned)),
+      offloaded_(division.offloaded),
       divides_gradients_(division.gradients),
       divides_values_(division.values) {
     for (std::size_t i = 0; i < layout_.size(); ++i) index_[descriptions()[i].name] = i;
     const std::int64_t total = layout_.total(), trained = layout_.trained_total();
     const bool divided = !owned_.empty();
-    LOCKSTEP_ASSERT(divided || !(divides_gradients_ || divides_values_));
+    LOCKSTEP_ASSERT(divided || !(divides_gradients_ || divides_values_ || offloaded()));
     if (!divided) owned_ = {{0, trained}};
     // Whether values and what is computed with are two.
-    const bool apart = compute_ != Type::fp32 || divides_values_;
-    if (divided && apart) {
+    const bool apart = compute_ != Type::fp32 || divides_values_ || offloaded();
+    if (offloaded()) {
+        values_ = make_pieces(host(), owned_, Type::fp32, "parameters in host memory", owned_values_);
+        if (compute_ == Type::fp32)
+            owned_sent_ = owned_values_;
+        else
+            sent_ = make_pieces(host(), owned_, compute_, "working parameters in host memory", owned_sent_);
+    } else if (divided && apart) {
         values_ = make_pieces(device, owned_, Type::fp32, "parameters", owned_values_);
     } else {
         values_end_ = apart ? trained : total;
@@ -224,7 +232,7 @@ void ParameterSet::fill_own_part(kernels::Backend& backend, const Piece& window)
                 backend.copy(working_.slice(part.first, part.count()),
                              values[piece].slice(part.first - pieces[piece].first, part.count()));
     };
-    fill(owned_, owned_values_);
+    fill(owned_, offloaded() ? owned_sent_ : owned_values_);
     fill(frozen_owned_, frozen_values_);
 }
 
@@ -353,15 +361,33 @@ void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed, std
             from_fp32(to.type(), converted.data(), values.data(), count);
             upload = converted.data();
         }
-        backend.upload(to.slice(done, count), upload);
+        const Tensor part = to.slice(done, count);
+        if (offloaded() && parameter.trained)
+            std::memcpy(part.data(), upload, part.bytes());
+        else
+            backend.upload(part, upload);
     }
 }
 
+void ParameterSet::send(kernels::Backend& backend, std::size_t piece) const {
+    const Piece& owned = owned_[piece];
+    if (owned.count == 0 || all_working_.empty()) return;  // windows are filled as they are gathered
+    backend.copy(all_working_.slice(owned.first, owned.count), owned_sent_[piece]);
+}
+
 void ParameterSet::refresh_working(kernels::Backend& backend) {
-    if (!all_working_.empty())
+    if (offloaded()) {
+        for (std::size_t p = 0; p < owned_.size(); ++p) {
+            if (owned_[p].count == 0) continue;
+            if (compute_ != Type::fp32)
+                from_fp32(compute_, owned_sent_[p].data(), owned_values_[p].fp32(), owned_[p].count);
+            send(backend, p);
+        }
+    } else if (!all_working_.empty()) {
         for (std::size_t p = 0; p < owned_.size(); ++p)
             if (owned_[p].count > 0)
                 backend.copy(all_working_.slice(owned_[p].first, owned_[p].count), owned_values_[p]);
+    }
     refresh_exact(backend);
 }
 

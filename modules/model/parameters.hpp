@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,6 +30,9 @@ struct Division {
     // others than those of trained ones.
     std::vector<Window> frozen_windows{};
     std::vector<Piece> frozen_owned{};
+    // fp32 values lie in this host memory, where they are updated, apart from what the device computes with. Owned
+    // pieces are named even if nothing is divided.
+    std::optional<Device> offloaded{};
 };
 
 // What adapters project rows to, one layer at a time: [most rows · rank] each, flat.
@@ -109,8 +113,14 @@ class ParameterSet {
     // each other.
     const std::vector<Piece>& owned() const { return owned_; }
     Tensor owned_value(std::size_t piece) const { return owned_values_[piece]; }
+    // Where values are offloaded: what the device is to compute with, in host memory; the value itself in fp32.
+    Tensor owned_sent(std::size_t piece) const { return owned_sent_[piece]; }
     Tensor owned_gradients(const Piece& range) const;
 
+    bool offloaded() const { return offloaded_.has_value(); }
+    const Device& host() const { return *offloaded_; }  // where values are offloaded to
+    // Owned pieces that an update has written there go to the device.
+    void send(kernels::Backend& backend, std::size_t piece) const;
     bool divides_gradients() const { return divides_gradients_; }
     bool divides_values() const { return divides_values_; }
     // Of divided values, a window that is to be gathered: this rank's pieces become the values it owns.
@@ -132,8 +142,9 @@ class ParameterSet {
     void refresh_working(kernels::Backend& backend);  // from the values this rank owns
     void refresh_exact(kernels::Backend& backend);    // likewise, if an update has written the working copies
     std::size_t value_bytes() const {
-        return values_.capacity() + frozen_.capacity() + working_.bytes() + exact_.capacity();
+        return (offloaded() ? 0 : values_.capacity()) + frozen_.capacity() + working_.bytes() + exact_.capacity();
     }
+    std::size_t host_bytes() const { return offloaded() ? values_.capacity() + sent_.capacity() : 0; }
     std::size_t gradient_bytes() const { return gradients_.bytes() + owned_gradients_.capacity() + spare_.capacity(); }
 
   private:
@@ -154,7 +165,8 @@ class ParameterSet {
     std::map<std::string, std::size_t> index_;
     Type compute_;
     std::vector<Piece> owned_;
-    std::vector<Tensor> owned_values_;
+    std::vector<Tensor> owned_values_, owned_sent_;
+    std::optional<Device> offloaded_;
     std::vector<Piece> frozen_owned_;
     std::vector<Tensor> frozen_values_;  // of these
     bool divides_gradients_ = false, divides_values_ = false;
@@ -164,7 +176,7 @@ class ParameterSet {
     std::map<std::string, Tensor> spare_gradients_;        // by name within a block
     std::unique_ptr<Passes> passes_ = std::make_unique<Passes>();
     std::unique_ptr<AdapterScratch> adapter_scratch_ = std::make_unique<AdapterScratch>();
-    Arena values_, frozen_, owned_gradients_, exact_, spare_;
+    Arena values_, sent_, frozen_, owned_gradients_, exact_, spare_;
     FlatWindows working_, gradients_;
     Tensor all_values_, all_working_, all_gradients_, all_owned_gradients_, all_exact_;
 };

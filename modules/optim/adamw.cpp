@@ -14,6 +14,7 @@ class AdamWType final : public OptimizerType {
         return {{first_moment, parameter.shape, parameter.split}, {second_moment, parameter.shape, parameter.split}};
     }
     Granularity granularity(const model::ParameterDescription&) const override { return {}; }
+    bool can_offload() const override { return true; }
     std::unique_ptr<Optimizer> make(const OptimizerSetup& setup) const override {
         return std::make_unique<AdamW>(setup);
     }
@@ -26,17 +27,17 @@ std::unique_ptr<const OptimizerType> make_adamw_type() {
 }
 
 AdamW::AdamW(const OptimizerSetup& setup)
-    : Optimizer(optimizer_named(adamw_name), setup), groups_(setup.backend, setup.parameters, setup.settings) {}
+    : Optimizer(optimizer_named(adamw_name), setup), groups_(setup.updating(), setup.parameters, setup.settings) {}
 
 void AdamW::apply(double learning_rate) {
     const kernels::AdamWSettings factors{static_cast<float>(learning_rate), static_cast<float>(settings().beta1),
                                          static_cast<float>(settings().beta2), static_cast<float>(settings().epsilon),
                                          groups_.table()};
-    for (std::size_t piece = 0; piece < parameters().owned().size(); ++piece)
-        if (parameters().owned()[piece].count > 0)
-            backend().adamw(parameters().owned_value(piece), owned_working(piece), owned_gradient(piece),
-                            state().of_piece(first_moment, piece), state().of_piece(second_moment, piece),
-                            groups_.of_piece(piece), decision(), factors);
+    for_each_owned([&](std::size_t piece) {
+        backend().adamw(parameters().owned_value(piece), owned_working(piece), owned_gradient(piece),
+                        state().of_piece(first_moment, piece), state().of_piece(second_moment, piece),
+                        groups_.of_piece(piece), decision_here(), factors);
+    });
 }
 
 }  // namespace lockstep::optim

@@ -44,19 +44,22 @@ struct Granularity {
 struct OptimizerSetup {
     OptimizerSetup(kernels::Backend& on, model::ParameterSet& of, config::OptimizerSection with = {},
                    NormPlan norm_plan = {}, kernels::LossScaling loss_scaling = {},
-                   cluster::Communicator* tensor_group = nullptr)
+                   cluster::Communicator* tensor_group = nullptr, kernels::Backend* of_the_cpu = nullptr)
         : backend(on),
           parameters(of),
           settings(std::move(with)),
           norm(std::move(norm_plan)),
           scaling(loss_scaling),
-          tensor(tensor_group) {}
+          tensor(tensor_group),
+          host(of_the_cpu) {}
     kernels::Backend& backend;
     model::ParameterSet& parameters;
     config::OptimizerSection settings;
     NormPlan norm;
     kernels::LossScaling scaling;             // of the loss, for fp16
     cluster::Communicator* tensor = nullptr;  // the ranks that have the other slices of the parameters; null: none
+    kernels::Backend* host = nullptr;         // of the CPU, which updates parameters that are offloaded
+    kernels::Backend& updating() const { return parameters.offloaded() ? *host : backend; }
 };
 
 // Its name is the value of optimizer.kind, its keys those of [optimizer.SECTION].
@@ -73,6 +76,8 @@ class OptimizerType : public config::Kind {
     // Whether replicas must divide the optimizer's work (ZeRO): where each repeated it, as with matrix products,
     // another processor or another number of threads could give one of them other bits.
     virtual bool needs_division() const { return false; }
+    // Whether the update is by for_each_owned() alone, so that the CPU can do it for a GPU (parallel.offload).
+    virtual bool can_offload() const { return false; }
     // Issues the matrix products of an update of a whole parameter, in the type of the working copies, to have them
     // priced and tuned. Default: none.
     virtual void issue_products(kernels::Backend&, const config::OptimizerSection&, const model::ParameterDescription&,

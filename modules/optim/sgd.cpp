@@ -18,6 +18,7 @@ class SgdType final : public OptimizerType {
         return {{velocity, parameter.shape, parameter.split}};
     }
     Granularity granularity(const model::ParameterDescription&) const override { return {}; }
+    bool can_offload() const override { return true; }
     std::unique_ptr<Optimizer> make(const OptimizerSetup& setup) const override { return std::make_unique<Sgd>(setup); }
 };
 
@@ -28,17 +29,17 @@ std::unique_ptr<const OptimizerType> make_sgd_type() {
 }
 
 Sgd::Sgd(const OptimizerSetup& setup)
-    : Optimizer(optimizer_named(sgd_name), setup), groups_(setup.backend, setup.parameters, setup.settings) {}
+    : Optimizer(optimizer_named(sgd_name), setup), groups_(setup.updating(), setup.parameters, setup.settings) {}
 
 void Sgd::apply(double learning_rate) {
     const config::Options own = settings().options.at(sgd_name);
     const kernels::MomentumSettings factors{static_cast<float>(learning_rate),
                                             static_cast<float>(own.number("momentum")), own.flag("nesterov"),
                                             groups_.table()};
-    for (std::size_t piece = 0; piece < parameters().owned().size(); ++piece)
-        if (parameters().owned()[piece].count > 0)
-            backend().momentum(parameters().owned_value(piece), owned_working(piece), owned_gradient(piece),
-                               state().of_piece(velocity, piece), groups_.of_piece(piece), decision(), factors);
+    for_each_owned([&](std::size_t piece) {
+        backend().momentum(parameters().owned_value(piece), owned_working(piece), owned_gradient(piece),
+                           state().of_piece(velocity, piece), groups_.of_piece(piece), decision_here(), factors);
+    });
 }
 
 }  // namespace lockstep::optim

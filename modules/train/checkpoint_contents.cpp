@@ -17,7 +17,7 @@ class EntryList {
         : parameters_(parameters), layout_(parameters.layout()), device_(device) {}
 
     // Elements of parameter `index`, from `first` on within this rank's slice.
-    void add(const std::string& group, std::size_t index, std::int64_t first, Tensor value) {
+    void add(const std::string& group, std::size_t index, std::int64_t first, Tensor value, bool updated = true) {
         const model::Slice& slice = layout_.slice(index);
         checkpoint::Entry entry;
         entry.path = group + layout_.descriptions()[index].name;
@@ -27,7 +27,7 @@ class EntryList {
         entry.extent = slice.extent;
         entry.first = first;
         entry.value = value;
-        entry.device = device_;
+        entry.device = updated ? of_updated() : device_;
         entries_.push_back(std::move(entry));
     }
     // The parts of all parameters within the pieces this rank owns; `of_piece` is the flat tensor of a piece.
@@ -45,11 +45,13 @@ class EntryList {
     }
     void add(const optim::StatePart& part) {
         entries_.push_back({"optimizer/" + part.path, part.shape, part.slice.axis, part.slice.offset, part.slice.extent,
-                            part.first, part.value, device_});
+                            part.first, part.value, of_updated()});
     }
     std::vector<checkpoint::Entry> take() { return std::move(entries_); }
 
   private:
+    // Of what an update changes: the device, unless that is done in host memory.
+    kernels::Backend* of_updated() const { return parameters_.offloaded() ? nullptr : device_; }
     const model::ParameterSet& parameters_;
     const model::ParameterLayout& layout_;
     kernels::Backend* device_;
@@ -69,7 +71,7 @@ std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, co
         if (layout.count(index) == 0) continue;
         if (!layout.descriptions()[index].trained)
             for (const auto& part : parameters.frozen_parts(index))
-                list.add(checkpoint::parameters_prefix, index, part.first, part.value);
+                list.add(checkpoint::parameters_prefix, index, part.first, part.value, false);
         else if (!values.empty())
             list.add(checkpoint::parameters_prefix, index, 0, parameters.part(values, index));
     }

@@ -23,6 +23,8 @@ void log_launch(const Launch& launch) {
         log::info(
             "in fp32 the GPU's tensor cores are idle; with precision.compute = \"bf16\" training is several times as "
             "fast");
+    if (!devices.on_gpu() && launch.description.parallel.offload != config::Offload::none)
+        log::info("parallel.offload changes nothing on CPUs");
     if (!devices.why_no_gpu.empty()) log::info("not using a GPU: {}", devices.why_no_gpu);
     cluster::log_placement(devices.placement, launch.session, *launch.control);
     if (ranks > 1)

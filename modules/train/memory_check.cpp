@@ -33,18 +33,15 @@ std::string bytes_text(std::uint64_t bytes) {
     return human_bytes(static_cast<double>(bytes));
 }
 
-}  // namespace
-
-void check_free_memory(const Launch& launch) {
+// Collective. Usage error where what the ranks plan of one memory is not there; `gpu`: whose it is, "" the node's.
+void check_memory(const Launch& launch, const std::string& gpu, std::uint64_t planned_here, std::uint64_t free_here,
+                  const std::string& advice) {
     struct Need {
         std::uint64_t device, planned, free;
     };
     const auto& place = launch.session.place();
-    const bool on_gpu = launch.devices.on_gpu();
-    const std::string gpu = on_gpu ? launch.devices.placement.seat().gpu : "";
     const std::string device = fmt::format("{} {}", place.node, gpu);
-    const Need own{hash64(device.data(), device.size()),
-                   launch.plan.planned() + launch.plan.tables + launch.plan.kernels, usable_memory(launch)};
+    const Need own{hash64(device.data(), device.size()), planned_here, free_here};
     const std::vector<char> bytes = launch.control->all_gather_bytes(&own, sizeof own);
     std::vector<Need> all(static_cast<std::size_t>(launch.session.size()));
     std::memcpy(all.data(), bytes.data(), bytes.size());
@@ -61,10 +58,22 @@ void check_free_memory(const Launch& launch) {
         // The rank that plans most says so.
         if (planned <= free || own.planned < most) return;
         throw usage_error("not enough memory: {} rank{} would use {} on {} of {}, which has {} free; rank {}: {}; {}",
-                          ranks, plural(ranks), bytes_text(planned), on_gpu ? "GPU " + gpu : "the node", place.host,
-                          bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
-                          layout::memory_advice(launch.plan, launch.description));
+                          ranks, plural(ranks), bytes_text(planned), gpu.empty() ? "the node" : "GPU " + gpu,
+                          place.host, bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
+                          advice);
     });
+}
+
+}  // namespace
+
+void check_free_memory(const Launch& launch) {
+    const bool on_gpu = launch.devices.on_gpu();
+    check_memory(launch, on_gpu ? launch.devices.placement.seat().gpu : "",
+                 launch.plan.planned() + launch.plan.tables + launch.plan.kernels, usable_memory(launch),
+                 layout::memory_advice(launch.plan, launch.description));
+    if (on_gpu && launch.description.parallel.offload != config::Offload::none)
+        check_memory(launch, "", launch.plan.offloaded, available_memory(),
+                     "more nodes with parallel.zero = 1 to 3 divide what is in host memory");
 }
 
 void check_memory_beside_messages(const Launch& launch) {
@@ -85,6 +94,7 @@ void check_memory_plan(const Launch& launch, const TrainingState& state, const G
     LOCKSTEP_ASSERT(launch.plan.parameters == state.parameters->value_bytes());
     LOCKSTEP_ASSERT(launch.plan.gradients == state.parameters->gradient_bytes() + exchange.bytes());
     LOCKSTEP_ASSERT(launch.plan.optimizer_state == state.optimizer->bytes());
+    LOCKSTEP_ASSERT(launch.plan.offloaded == state.parameters->host_bytes() + state.optimizer->host_bytes());
     LOCKSTEP_ASSERT(launch.plan.activations == pipeline.activation_bytes());
     LOCKSTEP_ASSERT(launch.plan.workspace == pipeline.workspace_bytes());
 }

@@ -15,12 +15,21 @@ constexpr std::int64_t elements_at_a_time = std::int64_t{1} << 24;  // downloade
 std::uint64_t checksum(const TrainingState& state, const layout::Devices& devices) {
     Hasher hasher;
     std::vector<char> piece;
+    const auto add_from_host = [&](const Tensor& values) {
+        if (!values.empty()) hasher.add(values.data(), values.bytes());
+    };
+    const bool offloaded = state.parameters->offloaded();
     const Tensor optimizer_state = state.divided ? Tensor() : state.optimizer->state().all();
+    if (offloaded && !state.divided) {
+        add_from_host(optimizer_state);
+        for (std::size_t number = 0; number < state.parameters->owned().size(); ++number)
+            add_from_host(state.parameters->owned_value(number));
+    }
     for (const Tensor& values : {state.parameters->all_values(), state.parameters->all_working(),
-                                 state.parameters->all_exact(), optimizer_state}) {
+                                 state.parameters->all_exact(), offloaded ? Tensor() : optimizer_state}) {
         if (values.empty()) continue;
         if (!devices.on_gpu()) {
-            hasher.add(values.data(), values.bytes());
+            add_from_host(values);
             continue;
         }
         for (std::int64_t first = 0; first < values.count(); first += elements_at_a_time) {

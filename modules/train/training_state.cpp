@@ -31,7 +31,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Launch& launch, const Tra
     const bool scaled = launch.description.precision.compute == config::Precision::fp16;
     if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
     auto optimizer = optim::make_optimizer({*launch.devices.backend, *state.parameters, launch.description.optimizer,
-                                            norm, scaling, launch.groups.tensor.get()});
+                                            norm, scaling, launch.groups.tensor.get(), state.host.get()});
     optimizer->set_progress({0, scaled ? scale.initial : 1, 0, 0});
     return optimizer;
 }
@@ -47,9 +47,14 @@ TrainingState make_training_state(const Launch& launch) {
     state.divided = layout::divides_optimizer(description, launch.grid);
     state.gradient_plan =
         layout::plan_gradients(description, launch.grid, launch.groups.place, layout, launch.plan.chunks);
-    state.parameters = std::make_unique<model::ParameterSet>(
-        launch.devices.backend->device(), layout, true, layout::compute_type(description.precision.compute),
-        layout::division_of(description, launch.grid, state.gradient_plan, replica));
+    model::Division division = layout::division_of(description, launch.grid, state.gradient_plan, replica);
+    if (launch.devices.on_gpu() && description.parallel.offload != config::Offload::none) {
+        layout::offload(division, pinned_memory(*launch.devices.gpu), layout);
+        state.host = kernels::make_cpu_backend();
+    }
+    state.parameters =
+        std::make_unique<model::ParameterSet>(launch.devices.backend->device(), layout, true,
+                                              layout::compute_type(description.precision.compute), std::move(division));
     state.optimizer = make_optimizer(launch, state, part);
     const bool counts = state.divided || replica == 0;
     state.padding = std::llround(launch.control->all_sum(counts ? static_cast<double>(state.optimizer->padding()) : 0));

@@ -14,6 +14,7 @@ namespace lockstep::train {
 
 struct TrainingState {
     layout::GradientPlan gradient_plan;
+    std::unique_ptr<kernels::Backend> host;  // of the CPU, where parameters are offloaded
     std::unique_ptr<model::ParameterSet> parameters;
     std::unique_ptr<optim::Optimizer> optimizer;
     bool divided = false;      // replicas divide the optimizer (ZeRO)

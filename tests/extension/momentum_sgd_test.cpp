@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(planned_bytes_are_those_allocated) {
             const Replica replica(description, number, replicas, {}, Type::bf16);
             const auto owned = replicas > 1 ? replica.parameters->owned() : std::vector<model::Piece>{};
             model::ParameterSet parameters(planning.device(), replica.parameters->layout(), true, Type::bf16, {owned});
-            BOOST_TEST(optim::optimizer_bytes(tests::momentum_sgd(), {planning, parameters, description.optimizer}) ==
+            BOOST_TEST(tests::momentum_sgd().make({planning, parameters, description.optimizer})->bytes() ==
                        replica.optimizer->bytes());
         }
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "device/available_memory.hpp"
 #include "device/cuda/check.hpp"
 
 namespace lockstep {
@@ -67,6 +68,33 @@ class CudaContext::Memory final : public MemorySource {
         check_cuda(cudaMemGetInfo(&free, &total), "querying free memory");
         return fmt::format("{} of {} free", human_bytes(static_cast<double>(free)),
                            human_bytes(static_cast<double>(total)));
+    }
+
+  private:
+    int index_;
+};
+
+class CudaContext::Pinned final : public MemorySource {
+  public:
+    explicit Pinned(int index) : index_(index) {}
+
+    void* allocate(std::size_t bytes) override {
+        check_cuda(cudaSetDevice(index_), "selecting the GPU");
+        void* memory = nullptr;
+        const cudaError_t result = cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
+        if (result == cudaErrorMemoryAllocation) {
+            static_cast<void>(cudaGetLastError());
+            return nullptr;
+        }
+        check_cuda(result, "allocating pinned host memory");
+        std::memset(memory, 0, bytes);
+        return memory;
+    }
+    void release(void* memory) override {
+        static_cast<void>(cudaFreeHost(memory));  // the driver may be gone at exit
+    }
+    std::string free_text() const override {
+        return fmt::format("{} available", human_bytes(static_cast<double>(available_memory())));
     }
 
   private:
@@ -145,6 +173,7 @@ CudaContext::CudaContext(int index)
       compute_(make_stream(index, false)),
       communication_(make_stream(index, true)),
       memory_(std::make_unique<Memory>(index)),
+      pinned_(std::make_unique<Pinned>(index)),
       staging_(std::make_unique<Staging>(compute())),
       events_(event_count) {}
 
@@ -156,6 +185,10 @@ CudaContext::~CudaContext() {
 
 Device CudaContext::device() const {
     return {DeviceKind::cuda, index_, memory_.get()};
+}
+
+Device CudaContext::pinned() const {
+    return {DeviceKind::cpu, index_, pinned_.get()};
 }
 
 CudaStream CudaContext::make_communication_stream() const {

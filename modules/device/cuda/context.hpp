@@ -23,6 +23,7 @@ class CudaContext {
     CudaContext& operator=(const CudaContext&) = delete;
 
     Device device() const;
+    Device pinned() const;  // host memory that the GPU copies from and to by itself
     const cudaDeviceProp& properties() const { return properties_; }
     cudaStream_t compute() const { return compute_.get(); }              // for a Backend
     cudaStream_t communication() const { return communication_.get(); }  // higher priority
@@ -39,11 +40,13 @@ class CudaContext {
 
   private:
     class Memory;
+    class Pinned;
     class Staging;
     int index_;
     cudaDeviceProp properties_{};
     CudaStream compute_, communication_;
     std::unique_ptr<Memory> memory_;
+    std::unique_ptr<Pinned> pinned_;
     std::unique_ptr<Staging> staging_;
     std::vector<CudaEvent> events_;  // for order(), round robin
     std::size_t next_event_ = 0;

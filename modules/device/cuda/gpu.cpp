@@ -104,6 +104,10 @@ std::uint64_t free_gpu_memory(CudaContext& context) {
     return free;
 }
 
+Device pinned_memory(CudaContext& context) {
+    return context.pinned();
+}
+
 void push_range([[maybe_unused]] const char* name) {
 #if defined(LOCKSTEP_NVTX)
     nvtxRangePushA(name);

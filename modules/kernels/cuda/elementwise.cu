@@ -345,7 +345,7 @@ void CudaBackend::copy(Tensor y, Tensor x) {
     }
     if (y.type() == x.type()) {
         if (y.data() != x.data())
-            check_cuda(cudaMemcpyAsync(y.data(), x.data(), y.bytes(), cudaMemcpyDeviceToDevice, stream()), "copy");
+            check_cuda(cudaMemcpyAsync(y.data(), x.data(), y.bytes(), cudaMemcpyDefault, stream()), "copy");
         return;
     }
     const auto converts = [](Type type) { return type == Type::fp32 || type == Type::bf16 || type == Type::fp16; };

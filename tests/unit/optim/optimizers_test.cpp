@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(planned_bytes_are_those_allocated) {
         const config::OptimizerSection settings = settings_of(kind, 0);
         model::ParameterSet real(backend->device(), {matrix, vector}, true, Type::bf16),
             planned(planning.device(), {matrix, vector}, true, Type::bf16);
-        BOOST_TEST(optim::optimizer_bytes(optim::optimizer_named(kind), {planning, planned, settings}) ==
+        BOOST_TEST(optim::optimizer_named(kind).make({planning, planned, settings})->bytes() ==
                        optim::make_optimizer({*backend, real, settings})->bytes(),
                    kind);
     }
