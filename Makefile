@@ -127,7 +127,7 @@ quality: dependencies
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
 	JOBS=$(JOBS) PYTHON=$(QUALITY_PYTHON) bench/quality '$(TEXT)' $(BUILD)
 
-# MINUTES=120 ends it after so long; the next one goes on.
+# MINUTES=120 stops it after that time; the next one continues.
 quality-long: dependencies
 	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep

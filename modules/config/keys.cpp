@@ -171,7 +171,9 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back({"model.adapters.match", &model.adapters.match,
                     "Patterns of names of layers that have adapters, such as `*/mixer/query`, as in `model.frozen`."});
     keys.push_back({"model.adapters.dropout", &model.adapters.dropout,
-                    "Share of a layer's input that its adapter does not see in training, at random.", 0});
+                    "Probability that an element of a layer's input is zero for its adapter in training; the others are "
+                    "scaled by 1 / (1 - p).",
+                    0});
     add_sections(keys, Family::mixer, "model.", model.options);
 }
 

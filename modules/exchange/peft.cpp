@@ -133,6 +133,8 @@ AdapterFolder::AdapterFolder(const std::string& path, const std::string& base)
     model_.adapters.rank = reader.size("r");
     model_.adapters.alpha = reader.number("lora_alpha", 8);
     model_.adapters.dropout = reader.number("lora_dropout", 0);
+    if (model_.adapters.dropout < 0 || model_.adapters.dropout >= 1)
+        reader.refuse("lora_dropout", "it is a probability below 1");
     read_layers();
     match_names();
 }

@@ -15,6 +15,7 @@
 #include "layout/lane_buffers.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
+#include "model/low_rank_update.hpp"
 #include "model/mixers/registry.hpp"
 #include "model/parameters.hpp"
 #include "model/stage.hpp"
@@ -173,6 +174,10 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
         if (options.restarts_positions) integers += (on_cpu ? 2 : 1) * options.shape.rows();
         plan.tables += static_cast<std::size_t>(batches * integers) * sizeof(std::int32_t);
     }
+
+    model::reserve_adapter_scratch(backend.device(), parameters, model,
+                                   batch.micro * description.batch.length / grid.context);
+    plan.workspace += parameters.adapter_scratch_bytes();
 
     const bool ends =
         grid.pipeline > 1 && model.tied_head && (plan.chunks.front().embedding || plan.chunks.back().head);

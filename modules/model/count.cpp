@@ -218,7 +218,7 @@ Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) co
         backend.device(),
         ParameterLayout(describe_parameters(model_, {number, number + 1, false, false}), ranks.group.part()), true,
         shape.type);
-    const Arena adapters = make_adapter_scratch(backend.device(), parameters, model_, shape.pass.rows());
+    reserve_adapter_scratch(backend.device(), parameters, model_, shape.pass.rows());
     Block block(backend, parameters, number, model_, ranks.neighbours);
     const bool below = trains_before(model_, number), has_backward = below || block.trains();
     const bool recomputes = has_backward && shape.recompute == Recompute::full;
@@ -283,6 +283,7 @@ void run_imaginary(CountingBackend& backend, const config::ModelDescription& mod
     const std::int64_t rows = shape.pass.rows();
     Arena memory(backend.device(), static_cast<std::size_t>(rows) * 16 + (std::size_t{1} << 10), "a count");
     const Tensor ids = memory.allocate(Type::int32, {rows}), losses = memory.allocate(Type::fp32, {rows});
+    const Tensor tokens = model.adapters.dropout > 0 ? memory.allocate(Type::int32, {rows, 2}) : Tensor();
     for (const StageRange& range : rank.chunks) {
         StageOptions options;
         options.range = range;
@@ -290,6 +291,7 @@ void run_imaginary(CountingBackend& backend, const config::ModelDescription& mod
         options.recompute = shape.recompute;
         options.neighbours = &ranks.neighbours;
         Stage stage(backend, parameters, model, options);
+        stage.set_dropout_tokens(0, tokens);
         for (const bool first : {true, false}) {
             if (!first && !rank.several_micro_batches) continue;
             parameters.set_first_pass(first);

@@ -26,7 +26,7 @@ Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::Model
     Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
-    adapters_ = make_adapter_scratch(backend.device(), parameters, model, most_tokens());
+    reserve_adapter_scratch(backend.device(), parameters, model, most_tokens());
     start_sequence();
 }
 

@@ -35,7 +35,7 @@ class Decoder {
     std::vector<Block> blocks_;
     std::vector<Block::State> states_;
     Norm final_norm_;
-    Arena memory_, workspace_, adapters_;
+    Arena memory_, workspace_;
     Tensor logits_;
     std::vector<float> host_logits_;
     std::int64_t position_ = 0;

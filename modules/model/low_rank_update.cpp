@@ -38,15 +38,15 @@ kernels::Dropout LowRankUpdate::dropout() const {
     return dropout;
 }
 
-Tensor LowRankUpdate::room_for_left(Tensor like) const {
-    return scratch_->left.slice(0, like.count()).reshaped(like.shape());
+Tensor LowRankUpdate::dropout_scratch(Tensor like) const {
+    return scratch_->dropped.slice(0, like.count()).reshaped(like.shape());
 }
 
-Tensor LowRankUpdate::left_of(Backend& backend, Tensor x) const {
+Tensor LowRankUpdate::after_dropout(Backend& backend, Tensor x) const {
     if (!drops()) return x;
-    const Tensor left = room_for_left(x);
-    backend.dropout(left, x, dropout(), Accumulate::no);
-    return left;
+    const Tensor dropped = dropout_scratch(x);
+    backend.dropout(dropped, x, dropout(), Accumulate::no);
+    return dropped;
 }
 
 Tensor LowRankUpdate::projected(Backend& backend, Tensor rows, Tensor matrix, Transpose transpose) const {
@@ -62,8 +62,8 @@ Tensor LowRankUpdate::projected(Backend& backend, Tensor rows, Tensor matrix, Tr
 }
 
 void LowRankUpdate::forward(Backend& backend, Tensor y, Tensor x) const {
-    backend.product(y, projected(backend, left_of(backend, x), a_, Transpose::yes), Transpose::no, b_, Transpose::yes,
-                    Accumulate::yes);
+    backend.product(y, projected(backend, after_dropout(backend, x), a_, Transpose::yes), Transpose::no, b_,
+                    Transpose::yes, Accumulate::yes);
 }
 
 void LowRankUpdate::backward_input(Backend& backend, Tensor dx, Tensor dy) const {
@@ -72,35 +72,38 @@ void LowRankUpdate::backward_input(Backend& backend, Tensor dx, Tensor dy) const
         backend.product(dx, projected_dy, Transpose::no, a_, Transpose::no, Accumulate::yes);
         return;
     }
-    const Tensor dleft = room_for_left(dx);
-    backend.product(dleft, projected_dy, Transpose::no, a_, Transpose::no, Accumulate::no);
-    backend.dropout(dx, dleft, dropout(), Accumulate::yes);
+    const Tensor ddropped = dropout_scratch(dx);
+    backend.product(ddropped, projected_dy, Transpose::no, a_, Transpose::no, Accumulate::no);
+    backend.dropout(dx, ddropped, dropout(), Accumulate::yes);
 }
 
 void LowRankUpdate::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
     if (da_.empty()) return;
-    const Tensor left = left_of(backend, x);
-    backend.linear_backward_parameters(db_, {}, dy, projected(backend, left, a_, Transpose::yes), *coming_pass_);
-    backend.linear_backward_parameters(da_, {}, projected(backend, dy, b_, Transpose::no), left, *coming_pass_);
+    const Tensor dropped = after_dropout(backend, x);
+    backend.linear_backward_parameters(db_, {}, dy, projected(backend, dropped, a_, Transpose::yes), *coming_pass_);
+    backend.linear_backward_parameters(da_, {}, projected(backend, dy, b_, Transpose::no), dropped, *coming_pass_);
 }
 
-Arena make_adapter_scratch(Device device, ParameterSet& parameters, const config::ModelDescription& model,
-                           std::int64_t rows) {
-    const std::int64_t count = rows * model.adapters.rank;
-    const Type type = parameters.compute_type();
-    AdapterScratch scratch;
-    if (count == 0) return {};
+void reserve_adapter_scratch(Device device, ParameterSet& parameters, const config::ModelDescription& model,
+                             std::int64_t rows) {
+    const AdapterScratch& now = parameters.adapter_scratch();
     std::int64_t widest = 0;  // input of those that dropout acts on
     for (const ParameterDescription& parameter : parameters.descriptions())
         if (parameter.dropout > 0 && !parameters.gradient(parameter.name).empty())
             widest = std::max(widest, parameters.working(parameter.name).size(1));
+    const auto count_of = [](const Tensor& tensor) { return tensor.empty() ? 0 : tensor.count(); };
+    const std::int64_t count = std::max(rows * model.adapters.rank, count_of(now.exact)),
+                       dropped = std::max(rows * widest, count_of(now.dropped));
+    if (count == count_of(now.exact) && dropped == count_of(now.dropped)) return;
+    const Type type = parameters.compute_type();
+    AdapterScratch scratch;
+    scratch.tokens = now.tokens;
     Arena memory = planned(device, "adapters' rows", [&](Arena& arena) {
         scratch.exact = arena.allocate(Type::fp32, {count});
         if (type != Type::fp32) scratch.rounded = arena.allocate(type, {count});
-        if (widest > 0) scratch.left = arena.allocate(type, {rows * widest});
+        if (dropped > 0) scratch.dropped = arena.allocate(type, {dropped});
     });
-    parameters.set_adapter_scratch(scratch);
-    return memory;
+    parameters.set_adapter_scratch(scratch, std::move(memory));
 }
 
 }  // namespace lockstep::model

@@ -1,5 +1,5 @@
 // What an adapter adds to its linear layer (model/adapters.hpp). It keeps no activations: the backward pass projects
-// the layer's input again. Where the parameters are given dropout tokens, both see what dropout leaves of that input.
+// the layer's input again. Where the parameters are given dropout tokens, both see that input after dropout.
 #pragma once
 
 #include <optional>
@@ -24,11 +24,11 @@ class LowRankUpdate {
 
   private:
     LowRankUpdate() = default;
-    // Of a pass with dropout: what is left of x, until the next one; else x.
-    Tensor left_of(kernels::Backend& backend, Tensor x) const;
+    // In a pass with dropout: x after it, until the next one; else x itself.
+    Tensor after_dropout(kernels::Backend& backend, Tensor x) const;
     kernels::Dropout dropout() const;
     bool drops() const { return !scratch_->tokens.empty(); }
-    Tensor room_for_left(Tensor like) const;
+    Tensor dropout_scratch(Tensor like) const;
     // scale · rows op(matrix), [N, rank], until the next one
     Tensor projected(kernels::Backend& backend, Tensor rows, Tensor matrix, kernels::Transpose transpose) const;
 
@@ -39,9 +39,8 @@ class LowRankUpdate {
     const kernels::Accumulate* coming_pass_ = nullptr;
 };
 
-// Memory for what adapters project up to so many rows to, which layers of these parameters use from now on; empty if
-// the model has no adapters. Lives as long as they compute.
-Arena make_adapter_scratch(Device device, ParameterSet& parameters, const config::ModelDescription& model,
-                           std::int64_t rows);
+// Gives the parameters memory for what adapters compute of so many rows at least; none if the model has no adapters.
+void reserve_adapter_scratch(Device device, ParameterSet& parameters, const config::ModelDescription& model,
+                             std::int64_t rows);
 
 }  // namespace lockstep::model

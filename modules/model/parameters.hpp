@@ -38,7 +38,7 @@ struct Division {
 // What adapters project rows to, one layer at a time: [most rows · rank] each, flat.
 struct AdapterScratch {
     Tensor exact, rounded;  // fp32, and the compute type; empty if that is fp32
-    Tensor left;            // what dropout leaves, [most rows · widest input]; empty: there is none
+    Tensor dropped;         // a layer's input after dropout, [most rows · widest input]; empty: there is none
     Tensor tokens;          // as kernels::Dropout, of the pass under way; empty: it has no dropout
 };
 
@@ -91,8 +91,12 @@ class ParameterSet {
         passes_->accumulate = first ? kernels::Accumulate::no : kernels::Accumulate::yes;
     }
     // See model/low_rank_update.hpp.
-    void set_adapter_scratch(const AdapterScratch& scratch) { *adapter_scratch_ = scratch; }
+    void set_adapter_scratch(const AdapterScratch& scratch, Arena memory) {
+        *adapter_scratch_ = scratch;
+        adapter_memory_ = std::move(memory);
+    }
     const AdapterScratch& adapter_scratch() const { return *adapter_scratch_; }
+    std::size_t adapter_scratch_bytes() const { return adapter_memory_.capacity(); }
     // Of the next passes; empty: without dropout.
     void set_dropout_tokens(Tensor tokens) { adapter_scratch_->tokens = tokens; }
     // Before such a pass, all or a range: those that no layer overwrites.
@@ -176,7 +180,7 @@ class ParameterSet {
     std::map<std::string, Tensor> spare_gradients_;        // by name within a block
     std::unique_ptr<Passes> passes_ = std::make_unique<Passes>();
     std::unique_ptr<AdapterScratch> adapter_scratch_ = std::make_unique<AdapterScratch>();
-    Arena values_, sent_, frozen_, owned_gradients_, exact_, spare_;
+    Arena values_, sent_, frozen_, owned_gradients_, exact_, spare_, adapter_memory_;
     FlatWindows working_, gradients_;
     Tensor all_values_, all_working_, all_gradients_, all_owned_gradients_, all_exact_;
 };

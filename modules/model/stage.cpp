@@ -67,7 +67,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
     Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
-    adapters_ = make_adapter_scratch(backend.device(), parameters, model, options.shape.rows());
+    reserve_adapter_scratch(backend.device(), parameters, model, options.shape.rows());
 }
 
 void Stage::plan(Arena& arena) {

@@ -76,7 +76,7 @@ class Stage {
     void set_inner_rate_factor(double factor);
     void set_timed(bool timed) { timed_ = timed; }  // whether to time blocks
     std::size_t activation_bytes() const { return activations_.capacity(); }
-    std::size_t workspace_bytes() const { return workspace_.capacity() + adapters_.capacity(); }
+    std::size_t workspace_bytes() const { return workspace_.capacity(); }
     std::size_t table_bytes() const;  // of rotary positions
     const PassShape& shape() const { return options_.shape; }
 
@@ -115,7 +115,7 @@ class Stage {
     const kernels::Accumulate& coming_pass_;  // of the parameters: for dhead_
     std::vector<Block> blocks_;
     std::optional<Norm> final_norm_;
-    Arena activations_, workspace_, adapters_;
+    Arena activations_, workspace_;
     std::vector<Slot> slots_;
     bool trains_final_norm_ = false, trains_head_ = false;
     bool trains_before_ = false;  // anything below the blocks is trained

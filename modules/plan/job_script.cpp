@@ -29,7 +29,7 @@ std::string slurm_script(const JobScript& job) {
                  fmt::format("{}#SBATCH --gpus-per-node={}", job.gpus ? "" : "#", job.ranks_per_node));
     if (job.cores_per_rank > 0)
         replace_line(text, "#SBATCH --cpus-per-task=", fmt::format("#SBATCH --cpus-per-task={}", job.cores_per_rank));
-    replace_line(text, "run=", fmt::format("run={}", job.run_file));
+    replace_line(text, "runs=", fmt::format("runs=({})", job.run_file));
     replace_line(text, "settings=", "settings=()");
     return text;
 }

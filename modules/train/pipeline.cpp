@@ -325,7 +325,7 @@ std::size_t Pipeline::activation_bytes() const {
 std::size_t Pipeline::workspace_bytes() const {
     std::size_t bytes = 0;
     for (const Chunk& chunk : chunks_) bytes += chunk.stage->workspace_bytes();
-    return bytes;
+    return bytes + parameters_.adapter_scratch_bytes();
 }
 
 }  // namespace lockstep::train

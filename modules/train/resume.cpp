@@ -136,6 +136,8 @@ void log_changed_keys(const Resume& resume, const config::RunDescription& resolv
     for (const auto& difference : config::differences(resolved, resume.description, "data"))
         if (difference.starts_with("data.documents") || difference.starts_with("data.restart_positions"))
             list.push_back(difference);
+    for (const auto& difference : config::differences(resolved, resume.description, "model"))
+        if (difference.starts_with("model.adapters.dropout")) list.push_back(difference);
     if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 
@@ -267,8 +269,8 @@ void load_base(const Launch& launch, std::vector<checkpoint::Entry>& entries, ch
 }  // namespace
 
 std::vector<std::string> model_differences(const config::RunDescription& now, config::RunDescription before) {
-    // These do not change what the parameters mean: the preset's name, what is trained and what of it dropout hides,
-    // and the context unless positions are learned.
+    // These do not change what the parameters mean: the preset's name, what is trained, its dropout, and the context
+    // unless positions are learned.
     before.model.preset = now.model.preset;
     before.model.frozen = now.model.frozen;
     before.model.adapters.dropout = now.model.adapters.dropout;

@@ -88,6 +88,22 @@ BOOST_AUTO_TEST_CASE(a_run_moves_between_cpu_and_gpu) {
     BOOST_TEST(run(generate + "cuda", parts, 0, gpus(1)).out == run(generate + "cpu", parts, 0, gpus(1)).out);
 }
 
+// Recorded, with validations in between, and over NCCL.
+BOOST_AUTO_TEST_CASE(adapters_have_the_dropout_of_the_cpu) {
+    Trained trained;
+    const fs::path base = trained.run(train("--set schedule.steps=5", "cpu"), 0, gpus(1));
+    const std::string adapters = "--init-from " + checkpoint_file(base, 5).string() +
+                                 " --set model.adapters.rank=3 --set model.adapters.dropout=0.4 --set "
+                                 "schedule.peak_lr=1e-2 --set validation.every=5 ";
+    const fs::path cpu = trained.run(train(adapters, "cpu"), 0, gpus(1));
+    const fs::path plain = trained.run(train(adapters + "--set model.adapters.dropout=0.0", "cpu"), 0, gpus(1));
+    BOOST_TEST(largest_difference(numbers_of(cpu, "loss"), numbers_of(plain, "loss")) > 5e-4);
+    check_near(trained.run(train(adapters), 0, gpus(1)), cpu, 2e-4);
+    check_near(trained.run(train(adapters + "--set parallel.zero=3"), 2, gpus(2)), cpu, 2e-4);
+    check_near(trained.run(train(adapters + "--set parallel.tensor=2"), 2, gpus(2)), cpu, 2e-4);
+    check_near(trained.run(train(adapters + "--set precision.compute=bf16"), 0, gpus(1)), cpu, 0.1);
+}
+
 // fp32 values and moments in host memory: on one GPU, among replicas in every stage of ZeRO, with what is frozen,
 // adapters, averages and another optimizer.
 BOOST_AUTO_TEST_CASE(the_cpu_updates_for_gpus) {

@@ -88,6 +88,25 @@ BOOST_AUTO_TEST_CASE(dropout_is_the_same_on_any_layout) {
     recomputed.recompute = "full";
     check_exit(train(place.path(), "recomputed", recomputed, some), 0);
     BOOST_TEST((numbers_of(place.path(), "loss", "recomputed") == losses));
+    // Among documents, by lanes, in bf16.
+    for (const std::string more :
+         {" --set data.documents=separate --set data.tokenizer=bytes ", " --set parallel.lanes=4 "}) {
+        check_exit(train(place.path(), "a", hybrid(layout(1, 1, 1)), some + more), 0);
+        check_exit(train(place.path(), "b", hybrid(layout(2, 1, 1)), some + more), 0);
+        const double difference =
+            largest_difference(numbers_of(place.path(), "loss", "a"), numbers_of(place.path(), "loss", "b"));
+        BOOST_TEST(difference <= (more.find("lanes") != std::string::npos ? 0 : loss_tolerance), more << difference);
+        for (const char* folder : {"runs", "checkpoints"})
+            for (const char* name : {"a", "b"}) fs::remove_all(place.path() / folder / name);
+    }
+    check_exit(train(place.path(), "bf16", hybrid(layout(2, 1, 1, 1, 1)), some + "--set precision.compute=bf16"), 0);
+    BOOST_TEST(largest_difference(losses, numbers_of(place.path(), "loss", "bf16")) <= 2e-2);
+    // Another probability from the next launch on.
+    check_exit(train(place.path(), "changed", hybrid(layout(1, 1, 1)), some + " --stop-at 4"), 4);
+    const Result changed = train(place.path(), "changed", hybrid(layout(1, 1, 1)),
+                                 some + "--set model.adapters.dropout=0.1 --resume auto");
+    check_exit(changed, 0);
+    BOOST_TEST(contains(changed.error, "changed since the checkpoint: model.adapters.dropout"), changed);
     // Validations and evaluations have none: with a step of next to nothing they stay as they were.
     const auto still = [&](const std::string& name, const std::string& dropout) {
         check_exit(train(place.path(), name, hybrid(layout(1, 1, 1)),
@@ -184,6 +203,8 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
         for (const auto& [path, values] : written)
             if (path.starts_with("parameters/")) BOOST_TEST((values == read.at(path)), path);
         check_exit(run("eval --data text --windows 2 --device cpu --checkpoint " + name + ".h5", place.path()), 0);
+        const Result inspected = run("inspect --details " + name + ".h5", place.path());
+        BOOST_TEST(contains(inspected.out, "dropout = 0.125"), inspected);
         check_exit(
             train(place.path(), name + "-on", one,
                   llama + "--init-from " + name +

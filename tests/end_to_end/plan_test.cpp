@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(a_plan_can_be_run) {
     const std::string script = read_file(place.path() / "small.slurm");
     BOOST_TEST(contains(script, "\n#SBATCH --ntasks-per-node=2\n"));
     BOOST_TEST(contains(script, "\n#SBATCH --gpus-per-node=2\n"));
-    BOOST_TEST(contains(script, "\nrun=small.planned.toml\n"));
+    BOOST_TEST(contains(script, "\nruns=(small.planned.toml)\n"));
     check_exit(run("train small.planned.toml --device cpu --set run.self_test=false", place.path(), 2), 0);
 }
 

@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(a_layer_with_dropout_follows_the_reference) {
     model::ParameterSet parameters({}, {model::describe_parameters(model, model::whole_model(model)), {1, 2}}, true);
     parameters.initialize(*backend, 3);
     constexpr std::int64_t rows = 11;
-    const Arena scratch = model::make_adapter_scratch({}, parameters, model, rows);
+    model::reserve_adapter_scratch({}, parameters, model, rows);
     std::vector<std::int32_t> words;
     std::vector<std::uint64_t> tokens;
     for (std::uint32_t row = 0; row < rows; ++row) {
@@ -124,11 +124,11 @@ BOOST_AUTO_TEST_CASE(a_layer_with_dropout_follows_the_reference) {
                 return values;
             };
             const std::int64_t first_column = layer.ends_with("down") ? in : 0;
-            const auto left_of = [&](const Values& values) {
+            const auto after_dropout = [&](const Values& values) {
                 return reference::dropout(values, tokens, hash64(layer.data(), layer.size()), first_column, 0.4);
             };
-            const Values A = doubles(a), B = doubles(b), DY = doubles(dy_tensor), left = left_of(doubles(x_tensor));
-            const Values projected = scaled(product(left, A, rows, rank, in, false, true)),
+            const Values A = doubles(a), B = doubles(b), DY = doubles(dy_tensor), dropped = after_dropout(doubles(x_tensor));
+            const Values projected = scaled(product(dropped, A, rows, rank, in, false, true)),
                          dprojected = scaled(product(DY, B, rows, rank, out, false, false));
             const auto near = [](Tensor actual, const Values& expected, const std::string& what) {
                 double worst = 0, largest = 0;
@@ -140,8 +140,8 @@ BOOST_AUTO_TEST_CASE(a_layer_with_dropout_follows_the_reference) {
                 BOOST_TEST(worst < 1e-5 * largest, what << " differs by " << worst << " of " << largest);
             };
             near(y_tensor, product(projected, B, rows, out, rank, false, true), "y");
-            near(dx_tensor, left_of(product(dprojected, A, rows, in, rank, false, false)), "dx");
-            near(parameters.gradient(layer + model::adapter_a), product(dprojected, left, rank, in, rows, true, false),
+            near(dx_tensor, after_dropout(product(dprojected, A, rows, in, rank, false, false)), "dx");
+            near(parameters.gradient(layer + model::adapter_a), product(dprojected, dropped, rank, in, rows, true, false),
                  "da");
             near(parameters.gradient(layer + model::adapter_b), product(DY, projected, out, rank, rows, true, false),
                  "db");
