@@ -306,7 +306,9 @@ constexpr std::int64_t dropout_group = 128;
 // Factors on the columns from `group` · dropout_group on: 0 or row.factor. Philox4x32-10, as base/random.cpp has it.
 void dropout_factors(float* factors, const DropoutRow& row, std::int64_t group) {
     constexpr int generators = dropout_group / 8;
-    std::uint32_t words[4][generators];
+    const std::uint32_t threshold = row.threshold;
+    const float factor = row.factor;
+    std::uint32_t words[4 * generators];
     const auto first = static_cast<std::uint32_t>(group * generators);
 #pragma omp simd
     for (int g = 0; g < generators; ++g) {
@@ -322,26 +324,24 @@ void dropout_factors(float* factors, const DropoutRow& row, std::int64_t group) 
             key0 += 0x9E3779B9;
             key1 += 0xBB67AE85;
         }
-        words[0][g] = a;
-        words[1][g] = b;
-        words[2][g] = c;
-        words[3][g] = d;
+        words[4 * g] = a;
+        words[4 * g + 1] = b;
+        words[4 * g + 2] = c;
+        words[4 * g + 3] = d;
     }
-    for (int word = 0; word < 4; ++word)
-        for (int g = 0; g < generators; ++g) {
-            const std::uint32_t bits = words[word][g];
-            factors[8 * g + 2 * word] = (bits & 0xFFFF) < row.threshold ? 0 : row.factor;
-            factors[8 * g + 2 * word + 1] = (bits >> 16) < row.threshold ? 0 : row.factor;
-        }
+#pragma omp simd
+    for (int w = 0; w < 4 * generators; ++w) {
+        factors[2 * w] = (words[w] & 0xFFFF) < threshold ? 0.0f : factor;
+        factors[2 * w + 1] = (words[w] >> 16) < threshold ? 0.0f : factor;
+    }
 }
 
 template <class T>
 void dropout(T* y, const T* x, const DropoutRow& row, std::int64_t columns) {
     alignas(64) float factors[dropout_group];
     for (std::int64_t column = 0; column < columns;) {
-        const std::int64_t place = row.first_column + column, skipped = place % dropout_group;
-        const std::int64_t some =
-            columns - column < dropout_group - skipped ? columns - column : dropout_group - skipped;
+        const std::int64_t place = row.first_column + column, skipped = place & (dropout_group - 1);
+        const std::int64_t rest = dropout_group - skipped, some = columns - column < rest ? columns - column : rest;
         dropout_factors(factors, row, place / dropout_group);
         const float* factor = factors + skipped;
         T* to = y + column;
