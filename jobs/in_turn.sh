@@ -1,8 +1,10 @@
 # Sourced by jobs/launch: several runs in one job, each by a launch of its own. It uses launch's variables.
 # shellcheck shell=bash disable=SC2034,SC2154
 
+names=()
+folders=()
 check_in_turn() {
-    local setting file names=() name
+    local setting file name folder
     for setting in ${settings[@]+"${settings[@]}"}; do
         if [[ $setting == run.name=* ]]; then fail "--set $setting would give ${#run_files[@]} runs one name; write it into their descriptions"; fi
     done
@@ -13,7 +15,9 @@ check_in_turn() {
         name=$(value_of run.name) || exit 2
         [[ -n $name ]] || fail "$file has no run.name; add one"
         if is_one_of "$name" ${names[@]+"${names[@]}"}; then fail "$file: another run of this job is named $name; rename one"; fi
+        folder=$(value_of run.folder) || exit 2
         names+=("$name")
+        folders+=("$folder")
     done
 }
 
@@ -33,6 +37,7 @@ pass_on() { # SIGNAL
 
 # The next run is not started: what becomes of the job is decided as if it had been stopped at its first step.
 stop_before_next() { # REASON
+    trap '' USR1 USR2 TERM INT # they would end what requeues the job
     reason=$1
     ended=4
     step=0
@@ -53,7 +58,7 @@ pass_on_exclusions() { # FOLDER-BEFORE
 
 # Ends with the exit code of the run that did not finish, else with 0.
 launch_in_turn() {
-    local file before='' of_settings=() of_time setting waited=0
+    local file before='' begun=no number of_settings=() of_time setting waited=0
     check_in_turn
     for setting in ${settings[@]+"${settings[@]}"}; do of_settings+=(--set "$setting"); done
     ready_file=$(mktemp -u "${TMPDIR:-/tmp}/lockstep-launch.XXXXXX")
@@ -62,17 +67,18 @@ launch_in_turn() {
     trap 'pass_on USR2' USR2
     trap 'pass_on TERM' TERM
     trap 'pass_on TERM' INT # which background commands ignore
-    for file in "${run_files[@]}"; do
+    for number in "${!run_files[@]}"; do
+        file=${run_files[number]}
         run_file=$file
-        name=$(value_of run.name) || exit 2
-        folder=$(value_of run.folder) || exit 2
-        folder=$folder/$name
+        name=${names[number]}
+        folder=${folders[number]}/$name
         if [[ $("$program" inspect "$folder" --print state 2>/dev/null) == finished ]]; then
             say "$name: finished"
             before=$folder
             continue
         fi
         if [[ -n $request ]]; then stop_before_next "signal $request"; fi
+        if [[ $begun == yes && -z $stop_after ]] && ! time_left; then stop_before_next "the job's time is up"; fi
         of_time=()
         if [[ -n $stop_after ]]; then
             if ! time_left; then stop_before_next "--stop-after $stop_after minutes are over"; fi
@@ -83,6 +89,7 @@ launch_in_turn() {
         LOCKSTEP_READY_FILE=$ready_file "$here/launch" "$file" ${arguments[@]+"${arguments[@]}"} \
             ${of_time[@]+"${of_time[@]}"} ${of_settings[@]+"${of_settings[@]}"} &
         launched=$!
+        begun=yes
         if [[ -n $request ]]; then pass_on "$request"; fi # since the question above
         wait_for "$launched"
         launched=

@@ -126,7 +126,7 @@ Json to_json(const std::vector<PlannedMemory>& list) {
                             {"activations", plan.activations},
                             {"workspace", plan.workspace},
                             {"together", plan.planned()}};
-        if (plan.offloaded > 0) json[device]["offloaded"] = plan.offloaded;
+        if (problem.empty() && plan.offloaded > 0) json[device]["offloaded"] = plan.offloaded;
     }
     return json;
 }

@@ -22,8 +22,9 @@ enum class DocumentMode : unsigned char { joined, separate };
 enum class Decay : unsigned char { all, matrices };
 enum class ScheduleKind : unsigned char { cosine, linear, constant, wsd };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
-// What of a forward pass is recomputed in the backward pass instead of kept.
+// What GPUs leave to host memory: fp32 parameters and optimizer state, which the CPU then updates.
 enum class Offload : unsigned char { none, moments };
+// What of a forward pass is recomputed in the backward pass instead of kept.
 enum class Recompute : unsigned char {
     none,
     cheap,      // what costs no matrix product: normed rows, activated columns

@@ -45,6 +45,7 @@ std::uint64_t Devices::free_memory() const {
 
 Devices open_devices(DeviceChoice choice, const cluster::Session& session, bool bind) {
     Devices devices;
+    devices.processor = processor_name();
     const Gpus gpus = choice == DeviceChoice::cpu ? Gpus{} : find_gpus();
     const auto world = session.make_world_group("devices");
     const bool all_have = world->all_maximum(gpus.list.empty() ? 1 : 0) == 0;
@@ -65,7 +66,7 @@ Devices open_devices(DeviceChoice choice, const cluster::Session& session, bool 
     if (!on_gpu) {
         devices.backend = kernels::make_cpu_backend();
         devices.communicators = cluster::make_mpi_communicator_source();
-        devices.name = processor_name();
+        devices.name = devices.processor;
         if (choice == DeviceChoice::any)
             devices.why_no_gpu = gpus.list.empty() ? gpus.why_none : "another rank has none";
         make_world(devices, session);
@@ -83,6 +84,7 @@ Devices open_devices(DeviceChoice choice, const cluster::Session& session, bool 
 
 Devices open_device_alone(DeviceChoice choice) {
     Devices devices;
+    devices.processor = processor_name();
     const Gpus gpus = choice == DeviceChoice::cpu ? Gpus{} : find_gpus();
     if (choice == DeviceChoice::cuda && gpus.list.empty()) throw no_gpu("this machine", gpus);
     devices.communicators = cluster::make_mpi_communicator_source();
@@ -90,7 +92,7 @@ Devices open_device_alone(DeviceChoice choice) {
     devices.carrier = "none";
     if (gpus.list.empty()) {
         devices.backend = kernels::make_cpu_backend();
-        devices.name = processor_name();
+        devices.name = devices.processor;
         return devices;
     }
     devices.gpu = open_gpu(gpus.list.front().index);

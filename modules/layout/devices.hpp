@@ -18,6 +18,7 @@ struct Devices {
     std::unique_ptr<cluster::CommunicatorSource> communicators;  // of groups of ranks, for tensors of the backend
     std::unique_ptr<cluster::Communicator> communicator;         // of all ranks, likewise
     std::string name;                                            // "AMD EPYC 9654, avx2", "NVIDIA H200"
+    std::string processor;                                       // "AMD EPYC 9654, avx2", also beside a GPU
     std::string carrier;                                         // "MPI", "NCCL 2.28.3", …
     bool on_gpu() const { return backend->device().kind == DeviceKind::cuda; }
     cluster::Placement placement;       // of the ranks of this node; not for a process alone

@@ -93,10 +93,11 @@ std::string why_impossible(const config::RunDescription& description, const conf
             "optimizer.kind = \"{}\" on {} replicas needs parallel.zero = 1, 2 or 3, so that each matrix is updated once and "
             "they all have the same",
             description.optimizer.kind, grid.replicas());
-    if (description.parallel.offload != config::Offload::none &&
+    if (description.parallel.offload != config::Offload::none && description.run.device != config::DeviceChoice::cpu &&
         !optim::optimizer_of(description.optimizer).can_offload())
-        return fmt::format("optimizer.kind = \"{}\" cannot update on the CPU: set parallel.offload = \"none\"",
-                           description.optimizer.kind);
+        return fmt::format(
+            "parallel.offload = \"moments\" does not support optimizer.kind = \"{}\": set it to \"none\"",
+            description.optimizer.kind);
     if (interleave > 1 && grid.pipeline == 1)
         return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", interleave);
     try {

@@ -113,6 +113,8 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
             owned_sent_ = owned_values_;
         else
             sent_ = make_pieces(host(), owned_, compute_, "working parameters in host memory", owned_sent_);
+        if (divides_values_)
+            received_ = make_pieces(device, owned_, compute_, "parameters that are gathered", owned_received_);
     } else if (divided && apart) {
         values_ = make_pieces(device, owned_, Type::fp32, "parameters", owned_values_);
     } else {
@@ -232,7 +234,7 @@ void ParameterSet::fill_own_part(kernels::Backend& backend, const Piece& window)
                 backend.copy(working_.slice(part.first, part.count()),
                              values[piece].slice(part.first - pieces[piece].first, part.count()));
     };
-    fill(owned_, offloaded() ? owned_sent_ : owned_values_);
+    fill(owned_, offloaded() ? owned_received_ : owned_values_);
     fill(frozen_owned_, frozen_values_);
 }
 
@@ -371,8 +373,9 @@ void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed, std
 
 void ParameterSet::send(kernels::Backend& backend, std::size_t piece) const {
     const Piece& owned = owned_[piece];
-    if (owned.count == 0 || all_working_.empty()) return;  // windows are filled as they are gathered
-    backend.copy(all_working_.slice(owned.first, owned.count), owned_sent_[piece]);
+    if (owned.count == 0) return;
+    const Tensor to = divides_values_ ? owned_received_[piece] : all_working_.slice(owned.first, owned.count);
+    backend.copy(to, owned_sent_[piece]);
 }
 
 void ParameterSet::refresh_working(kernels::Backend& backend) {

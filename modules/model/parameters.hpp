@@ -63,8 +63,8 @@ class ParameterSet {
     const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions(); }
     bool has(const std::string& name) const { return index_.count(name) > 0; }
     const ParameterDescription& description(const std::string& name) const { return descriptions()[at(name)]; }
-    // fp32; of an exact parameter, or if nothing is divided (frozen ones: if the compute type is fp32). Views are
-    // lasting, also those of windows.
+    // fp32; of an exact parameter, or if nothing is divided or offloaded (frozen ones: if the compute type is fp32).
+    // Views are lasting, also those of windows.
     Tensor value(const std::string& name) const;
     Tensor working(const std::string& name) const;   // in the compute type: for products and embeddings
     Tensor gradient(const std::string& name) const;  // empty without gradients, and for frozen parameters
@@ -146,7 +146,8 @@ class ParameterSet {
     void refresh_working(kernels::Backend& backend);  // from the values this rank owns
     void refresh_exact(kernels::Backend& backend);    // likewise, if an update has written the working copies
     std::size_t value_bytes() const {
-        return (offloaded() ? 0 : values_.capacity()) + frozen_.capacity() + working_.bytes() + exact_.capacity();
+        return (offloaded() ? received_.capacity() : values_.capacity()) + frozen_.capacity() + working_.bytes() +
+               exact_.capacity();
     }
     std::size_t host_bytes() const { return offloaded() ? values_.capacity() + sent_.capacity() : 0; }
     std::size_t gradient_bytes() const { return gradients_.bytes() + owned_gradients_.capacity() + spare_.capacity(); }
@@ -169,7 +170,7 @@ class ParameterSet {
     std::map<std::string, std::size_t> index_;
     Type compute_;
     std::vector<Piece> owned_;
-    std::vector<Tensor> owned_values_, owned_sent_;
+    std::vector<Tensor> owned_values_, owned_sent_, owned_received_;  // the last: on the device, of divided values
     std::optional<Device> offloaded_;
     std::vector<Piece> frozen_owned_;
     std::vector<Tensor> frozen_values_;  // of these
@@ -180,7 +181,7 @@ class ParameterSet {
     std::map<std::string, Tensor> spare_gradients_;        // by name within a block
     std::unique_ptr<Passes> passes_ = std::make_unique<Passes>();
     std::unique_ptr<AdapterScratch> adapter_scratch_ = std::make_unique<AdapterScratch>();
-    Arena values_, sent_, frozen_, owned_gradients_, exact_, spare_, adapter_memory_;
+    Arena values_, sent_, received_, frozen_, owned_gradients_, exact_, spare_, adapter_memory_;
     FlatWindows working_, gradients_;
     Tensor all_values_, all_working_, all_gradients_, all_owned_gradients_, all_exact_;
 };

@@ -58,8 +58,8 @@ class Optimizer {
     Tensor decision_here() const;  // where it is updated
 
   private:
-    // Updates value, working copy and state of all owned pieces, unless decision_here()[proceed] is 0, which only the
-    // device knows. Gradients count times decision_here()[factor]. Separate values of exact parameters are updated by
+    // Updates value, working copy and state of all owned pieces, unless decision_here()[proceed] is 0, which the host
+    // may not know. Gradients count times decision_here()[factor]. Separate values of exact parameters are updated by
     // the caller.
     virtual void apply(double learning_rate) = 0;
     virtual std::size_t other_bytes() const { return 0; }  // besides state and decision, where it is updated

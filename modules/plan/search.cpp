@@ -130,6 +130,7 @@ class Search {
         cost::Layout layout{{grid}, 0};  // micro-batches of any size
         layout.bucket_bytes = job_.run.parallel.bucket_bytes;
         layout.lanes = job_.run.parallel.lanes;
+        layout.offload = job_.run.parallel.offload;
         layout.zero = most_divided();
         if (!possible(layout)) return;
         const std::int64_t share = job_.run.batch.global / std::max(layout.data, layout.lanes);
@@ -205,7 +206,10 @@ class Search {
 
     // By the described model, which is not far off.
     bool far_too_large(Candidate& candidate) const {
-        candidate.price.memory = cost::memory_use(machine_, job_, candidate.layout).total();
+        const cost::MemoryUse use = cost::memory_use(machine_, job_, candidate.layout);
+        const bool offloads = job_.own_program() && machine_.device.kind == config::MachineKind::gpu &&
+                              candidate.layout.offload != config::Offload::none;
+        candidate.price.memory = use.total() - (offloads ? use.owner : 0);
         const double on_node = static_cast<double>(std::min(candidate.devices, cost::ranks_per_node(machine_, job_)));
         const double all = machine_.memory_bytes() / (machine_.device.kind == config::MachineKind::gpu ? 1 : on_node);
         return candidate.price.memory > 2 * (limits_.memory > 0 ? std::min(limits_.memory, all) : all);

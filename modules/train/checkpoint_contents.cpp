@@ -95,7 +95,7 @@ checkpoint::Contents checkpoint_contents(const Launch& launch, const TrainingSta
     contents.state.length = launch.description.batch.length;
     contents.state.ranks = launch.session.size();
     contents.state.threads = threads();
-    contents.state.processor = launch.devices.name;
+    contents.state.processor = launch.computes_on();
     contents.state.commit = commit();
     contents.state.finished = step >= launch.data.steps;
     contents.run_description = config::to_toml(launch.resolved());

@@ -51,7 +51,10 @@ bool CheckpointSchedule::save(std::int64_t step, bool wait) {
     last_save_ = seconds_now();
     const checkpoint::Contents contents = checkpoint_contents(launch_, state_, step);
     const std::vector<checkpoint::Entry> entries = saved_entries(launch_, state_);
-    if (!wait) return writer_.begin(contents, entries, checkpoint::Values::left_in_place);
+    // Where the CPU updates for a GPU, its next update is not to wait for the file.
+    const checkpoint::Values values =
+        state_.parameters->offloaded() ? checkpoint::Values::copied : checkpoint::Values::left_in_place;
+    if (!wait) return writer_.begin(contents, entries, values);
     const bool saved = writer_.write_now(contents, entries);
     if (saved) log_committed();
     return saved;

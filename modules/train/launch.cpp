@@ -75,6 +75,11 @@ void Folders::write_status(const std::string& state, std::int64_t step, ExitCode
     if (run) watch::RunFolder::write_status(run_path, state, step, static_cast<int>(code), reason);
 }
 
+std::string Launch::computes_on() const {
+    const bool offloads = devices.on_gpu() && description.parallel.offload != config::Offload::none;
+    return offloads ? devices.name + ", updates on " + devices.processor : devices.name;
+}
+
 config::RunDescription Launch::resolved() const {
     config::RunDescription resolved = description;
     resolved.batch.micro = plan.micro;

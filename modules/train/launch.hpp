@@ -55,6 +55,8 @@ struct Launch {
     calibrate::FolderTest folder_test{};              // of the self-test
 
     bool root() const { return session.rank() == 0; }
+    // The kind of processor, and that of the CPU too where it updates: results repeat bit for bit on the same only.
+    std::string computes_on() const;
     config::RunDescription resolved() const;  // the description with all choices of this launch
 };
 

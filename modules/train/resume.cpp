@@ -163,13 +163,14 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     const bool by_lanes = lanes > 0 && lanes == launch.resume.description.parallel.lanes;
     if (!by_lanes) compare(saved.ranks, static_cast<std::int64_t>(launch.session.size()), "ranks");
     compare(saved.threads, static_cast<std::int64_t>(threads()), "threads per rank");
-    compare(saved.processor, launch.devices.name, "processor");
+    compare(saved.processor, launch.computes_on(), "processor");
     compare(saved.commit, std::string(commit()), "commit");
     compare(launch.resume.description.batch.micro, launch.plan.micro, "sequences per micro-batch");
     const bool other_bits = recomputes_otherwise(launch);
     for (const auto& difference : config::differences(launch.resolved(), launch.resume.description, "parallel"))
         if (!difference.starts_with("parallel.data") &&  // implied by ranks and the other axes
             (other_bits || !difference.starts_with("parallel.recompute")) &&
+            (launch.devices.on_gpu() || !difference.starts_with("parallel.offload")) &&
             !(by_lanes && (difference.starts_with("parallel.zero") || difference.starts_with("parallel.bucket_bytes"))))
             list.push_back(difference);
     if (launch.devices.on_gpu())

@@ -104,8 +104,8 @@ BOOST_AUTO_TEST_CASE(adapters_have_the_dropout_of_the_cpu) {
     check_near(trained.run(train(adapters + "--set precision.compute=bf16"), 0, gpus(1)), cpu, 0.1);
 }
 
-// fp32 values and moments in host memory: on one GPU, among replicas in every stage of ZeRO, with what is frozen,
-// adapters, averages and another optimizer.
+// fp32 values and moments in host memory: on one GPU, among replicas in every stage of ZeRO, on tensor ranks and
+// stages, with what is frozen, adapters, averages and another optimizer.
 BOOST_AUTO_TEST_CASE(the_cpu_updates_for_gpus) {
     Trained trained;
     const std::string offload = "--set parallel.offload=moments ", bf16 = "--set precision.compute=bf16 ";
@@ -133,16 +133,30 @@ BOOST_AUTO_TEST_CASE(the_cpu_updates_for_gpus) {
     BOOST_TEST(contains(changed.error, "parallel.offload is \"moments\", was \"none\""), changed);
     check_exit(run(train(bf16 + "--resume auto"), moved, 0, gpus(1)), 0);
     check_near(moved, half, 0.02);
-    for (const std::string more : {"--set optimizer.kind=sgd --set optimizer.ema=0.5 ",
-                                   "--set 'model.frozen=[\"embedding/*\", \"blocks/0/*\"]' ",
-                                   "--set parallel.lanes=4 --set 'optimizer.groups=[{match = \"*norm*\", lr = 0.5}]' "})
+    for (const std::string more :
+         {"--set optimizer.kind=sgd --set optimizer.ema=0.5 ", "--set parallel.pipeline=2 --set model.tied_head=true ",
+          "--set parallel.tensor=2 --set parallel.sequence=true ",
+          "--set 'model.frozen=[\"embedding/*\", \"blocks/0/*\"]' ",
+          "--set parallel.lanes=4 --set 'optimizer.groups=[{match = \"*norm*\", lr = 0.5}]' "})
         BOOST_TEST_CONTEXT(more) {
-            const fs::path expected = trained.run(train(more, "cpu"), 0, gpus(1));
+            const bool alone = more.find("pipeline") == std::string::npos && more.find("tensor") == std::string::npos;
+            const fs::path expected = trained.run(train(more, "cpu"), alone ? 0 : 2, gpus(1));
             check_near(trained.run(train(more + offload), 2, gpus(2)), expected, 2e-4);
         }
+    // A checkpoint that is written while the run goes on has what there was at its step.
+    const fs::path often = trained.run(train(offload + bf16 + "--set checkpoint.every=3 --set checkpoint.keep=9"), 0,
+                                       gpus(1) + " LOCKSTEP_FAULT=checkpoint_gather:*:*:slow"),
+                   until = trained.place.twin("until");
+    check_exit(run(train(offload + bf16 + "--stop-at 6"), until, 0, gpus(1)), 4);
+    check_same_checkpoint(checkpoint_file(often, 6), checkpoint_file(until, 6));
+    // Adapters beside a model that was read.
+    const std::string adapters = "--init-from " + checkpoint_file(cpu, 13).string() +
+                                 " --set model.adapters.rank=2 --set schedule.peak_lr=1e-2 ";
+    check_near(trained.run(train(adapters + offload), 2, gpus(2)), trained.run(train(adapters, "cpu"), 0, gpus(1)),
+               2e-4);
     for (const auto& [wrong, sentence] :
          {std::pair{"--set precision.compute=fp16", "updates on the CPU, which has no fp16"},
-          std::pair{"--set optimizer.kind=muon", "optimizer.kind = \"muon\" cannot update on the CPU"}}) {
+          std::pair{"--set optimizer.kind=muon", "does not support optimizer.kind = \"muon\""}}) {
         const Result result = run(train(offload + wrong), trained.place.path(), 0, gpus(1));
         check_exit(result, 2);
         BOOST_TEST(contains(result.error, sentence), result);

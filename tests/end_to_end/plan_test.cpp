@@ -75,6 +75,15 @@ BOOST_AUTO_TEST_CASE(a_plan_can_be_run) {
     BOOST_TEST(contains(script, "\n#SBATCH --gpus-per-node=2\n"));
     BOOST_TEST(contains(script, "\nruns=(small.planned.toml)\n"));
     check_exit(run("train small.planned.toml --device cpu --set run.self_test=false", place.path(), 2), 0);
+    // What the CPU updates is not in the GPU's memory.
+    const auto memory = [&](const std::string& offload) {
+        const std::string large = "--set model.width=1024 --set model.heads=16 --set parallel.offload=" + offload;
+        const Result planned = run("plan run.toml --format json --write-run large.toml " + large, place.path());
+        check_exit(planned, 0);
+        BOOST_TEST(contains(read_file(place.path() / "large.toml"), "offload = \"" + offload + "\""));
+        return Json::parse(planned.out)["counts"][0]["memory_gib"].get<double>();
+    };
+    BOOST_TEST(memory("moments") < memory("none") - 0.15);
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_work_names_the_number) {
