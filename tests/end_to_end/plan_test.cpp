@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(a_plan_can_be_run) {
         const Result planned = run("plan run.toml --format json --write-run large.toml " + large, place.path());
         check_exit(planned, 0);
         BOOST_TEST(contains(read_file(place.path() / "large.toml"), "offload = \"" + offload + "\""));
-        return Json::parse(planned.out)["counts"][0]["memory_gib"].get<double>();
+        return Json::parse(planned.out)["recommended"]["memory_gib"].get<double>();
     };
     BOOST_TEST(memory("moments") < memory("none") - 0.15);
 }
