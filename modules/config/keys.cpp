@@ -170,10 +170,11 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     "What an adapter adds is scaled by alpha / rank. 0: alpha is the rank.", 0});
     keys.push_back({"model.adapters.match", &model.adapters.match,
                     "Patterns of names of layers that have adapters, such as `*/mixer/query`, as in `model.frozen`."});
-    keys.push_back({"model.adapters.dropout", &model.adapters.dropout,
-                    "Probability that an element of a layer's input is zero for its adapter in training; the others are "
-                    "scaled by 1 / (1 - p).",
-                    0});
+    keys.push_back(
+        {"model.adapters.dropout", &model.adapters.dropout,
+         "Probability that an element of a layer's input is zero for its adapter in training; the others are "
+         "scaled by 1 / (1 - p).",
+         0});
     add_sections(keys, Family::mixer, "model.", model.options);
 }
 
