@@ -127,7 +127,8 @@ BOOST_AUTO_TEST_CASE(a_layer_with_dropout_follows_the_reference) {
             const auto after_dropout = [&](const Values& values) {
                 return reference::dropout(values, tokens, hash64(layer.data(), layer.size()), first_column, 0.4);
             };
-            const Values A = doubles(a), B = doubles(b), DY = doubles(dy_tensor), dropped = after_dropout(doubles(x_tensor));
+            const Values A = doubles(a), B = doubles(b), DY = doubles(dy_tensor),
+                         dropped = after_dropout(doubles(x_tensor));
             const Values projected = scaled(product(dropped, A, rows, rank, in, false, true)),
                          dprojected = scaled(product(DY, B, rows, rank, out, false, false));
             const auto near = [](Tensor actual, const Values& expected, const std::string& what) {
@@ -141,8 +142,8 @@ BOOST_AUTO_TEST_CASE(a_layer_with_dropout_follows_the_reference) {
             };
             near(y_tensor, product(projected, B, rows, out, rank, false, true), "y");
             near(dx_tensor, after_dropout(product(dprojected, A, rows, in, rank, false, false)), "dx");
-            near(parameters.gradient(layer + model::adapter_a), product(dprojected, dropped, rank, in, rows, true, false),
-                 "da");
+            near(parameters.gradient(layer + model::adapter_a),
+                 product(dprojected, dropped, rank, in, rows, true, false), "da");
             near(parameters.gradient(layer + model::adapter_b), product(DY, projected, out, rank, rows, true, false),
                  "db");
         }
