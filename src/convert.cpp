@@ -1,4 +1,4 @@
-// lockstep convert: between a checkpoint and a folder in the Hugging Face layout
+// lockstep convert: between a checkpoint and a folder in the Hugging Face layout; a checkpoint with adapters merged
 #include "exchange/convert.hpp"
 
 #include <fmt/format.h>
@@ -65,13 +65,27 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     way.averages = options.ema;
     way.adapters = options.adapters;
     way.base = train::newest_checkpoint(options.base, group);
+    const bool to_checkpoint = options.out.ends_with(".h5");
     cluster::together(group, [&] {
         if (options.adapters && options.shard_given)
             throw usage_error("--shard-size does not apply to --adapters, which are always in one file");
+        if (to_checkpoint && (options.type_given || options.shard_given || options.adapters))
+            throw usage_error(
+                "{} applies only when a folder is made; {} becomes a checkpoint, one fp32 file of the whole model",
+                options.type_given    ? "--dtype"
+                : options.shard_given ? "--shard-size"
+                                      : "--adapters",
+                options.out);
     });
-    const exchange::Converted converted =
-        exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
+    const auto make = to_checkpoint ? exchange::checkpoint_to_checkpoint : exchange::checkpoint_to_folder;
+    const exchange::Converted converted = make(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
+    if (to_checkpoint) {
+        fmt::print("{}: a checkpoint of step 0, without optimizer state, of the model in {}{}{}\n", options.out,
+                   checkpoint, converted.with_adapters ? ", its adapters merged" : "",
+                   options.ema ? ", averaged parameters" : "");
+        return;
+    }
     fmt::print("{}: {}{} as {}{}; the optimizer's state is not part of it\n", options.out,
                options.adapters ? "adapters of a " : "", converted.architecture, options.type,
                options.ema ? ", averaged parameters" : "");
@@ -127,14 +141,20 @@ int run(const Options& options) {
 
 void add_convert(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand(
-        "convert", "Make a Hugging Face folder of a checkpoint, or a checkpoint of such a folder (also under mpirun)");
+        "convert",
+        "Make a Hugging Face folder of a checkpoint, a checkpoint of such a folder, or one with adapters merged (also "
+        "under mpirun)");
     const auto options = std::make_shared<Options>();
     command
         ->add_option("IN", options->in,
                      "A checkpoint, a run's folder for its newest, a folder with config.json and safetensors, or one "
                      "of PEFT's with adapters")
         ->required();
-    command->add_option("OUT", options->out, "What to make: the other kind. It must not exist")->required();
+    command
+        ->add_option("OUT", options->out,
+                     "What to make: a checkpoint, of a checkpoint a folder; or FILE.h5 for one of "
+                     "the model alone, adapters merged. It must not exist")
+        ->required();
     CLI::Option* type =
         command->add_option("--dtype", options->type, "Type of the folder's tensors: fp32, bf16 or fp16")
             ->capture_default_str();
@@ -154,6 +174,7 @@ void add_convert(CLI::App& program, Action& action) {
     command->footer(
         "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"
         "          lockstep convert SmolLM2-135M smollm2.h5\n"
+        "          lockstep convert runs/fine merged.h5\n"
         "docs/hugging-face.md says which models are mapped to which.");
     command->callback([options, type, shard, &action] {
         options->type_given = type->count() > 0;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "base/hash.hpp"
 #include "checkpoint/direct_file.hpp"
@@ -21,6 +23,10 @@ constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 
 std::int64_t elements_of(std::uint64_t bytes) {
     return static_cast<std::int64_t>(bytes / sizeof(float));
+}
+
+std::uint64_t bytes_of(std::int64_t elements) {
+    return static_cast<std::uint64_t>(elements) * sizeof(float);
 }
 
 std::uint64_t bytes_of(const std::vector<ChecksumBlock>& blocks) {
@@ -74,25 +80,57 @@ Layout layout_of_file(const std::string& path, const std::string& prefix, cluste
     return layout_from_text(group.broadcast_text(std::move(text), 0));
 }
 
-// Reads blocks that follow each other in one tensor, at most `most_bytes` of them at once.
-void pass_blocks(const std::string& path, const Layout& layout, const std::vector<ChecksumBlock>& blocks,
-                 std::uint64_t most_bytes, const Sink& sink, Counter& counter) {
-    const OpenFile file = OpenFile::for_reading(path);
-    std::vector<float> values;
-    for (std::size_t first = 0, next; first < blocks.size(); first = next) {
-        std::uint64_t bytes = 0;
-        for (next = first; next < blocks.size() && blocks[next].place == blocks[first].place &&
-                           (next == first || bytes + blocks[next].bytes <= most_bytes);
-             ++next)
-            bytes += blocks[next].bytes;
-        values.resize(bytes / sizeof(float));
-        for (std::size_t i = first; i < next; ++i)
-            read_block(file, path, layout, blocks[i],
-                       values.data() + elements_of(blocks[i].first - blocks[first].first));
-        const Place& place = layout.places[blocks[first].place];
-        sink({place.path, place.shape}, elements_of(blocks[first].first), elements_of(bytes), values.data());
-        counter.add(bytes);
+// Whole blocks are read to where they are wanted. The last one of which only a part was wanted is kept for the next
+// part.
+class BlockReader {
+  public:
+    BlockReader(const std::string& path, Layout layout)
+        : path_(path), layout_(std::move(layout)), file_(OpenFile::for_reading(path)) {
+        for (std::size_t place = 0; place < layout_.places.size(); ++place) places_[layout_.places[place].path] = place;
     }
+
+    void read(const std::string& tensor, std::int64_t first, std::int64_t count, float* to) {
+        const auto found = places_.find(tensor);
+        if (found == places_.end()) throw fault_error("{} has no {}", path_, tensor);
+        const std::uint64_t all = layout_.places[found->second].bytes, size = layout_.block_bytes;
+        std::uint64_t at = bytes_of(first);
+        const std::uint64_t end = at + bytes_of(count);
+        LOCKSTEP_ASSERT(first >= 0 && end <= all);
+        while (at < end) {
+            const std::uint64_t index = at / size, begin = index * size;
+            const ChecksumBlock block{found->second, index, begin, std::min(size, all - begin)};
+            const std::uint64_t bytes = std::min(begin + block.bytes, end) - at;
+            if (bytes == block.bytes)
+                read_block(file_, path_, layout_, block, to);
+            else
+                std::copy_n(kept(block) + elements_of(at - begin), elements_of(bytes), to);
+            to += elements_of(bytes);
+            at += bytes;
+        }
+    }
+
+  private:
+    const float* kept(const ChecksumBlock& block) {
+        if (values_.empty() || block.place != kept_.place || block.index != kept_.index) {
+            values_.resize(block.bytes / sizeof(float));
+            read_block(file_, path_, layout_, block, values_.data());
+            kept_ = block;
+        }
+        return values_.data();
+    }
+
+    std::string path_;
+    Layout layout_;
+    OpenFile file_;
+    std::map<std::string, std::size_t> places_;
+    ChecksumBlock kept_;
+    std::vector<float> values_;
+};
+
+Source reading(std::shared_ptr<BlockReader> reader) {
+    return [reader = std::move(reader)](const std::string& path, std::int64_t first, std::int64_t count, float* to) {
+        reader->read(path, first, count, to);
+    };
 }
 
 }  // namespace
@@ -124,12 +162,50 @@ void write_from(const std::string& path, const Contents& contents, const std::ve
     throw failure->error;
 }
 
+Source source_of(const std::string& path, const std::string& prefix, cluster::HostGroup& group) {
+    Layout layout = layout_of_file(path, prefix, group);
+    std::shared_ptr<BlockReader> reader;
+    cluster::together(group, [&] { reader = std::make_shared<BlockReader>(path, std::move(layout)); });
+    return reading(std::move(reader));
+}
+
+void pass_through(const std::vector<TensorInfo>& tensors, const Source& source, std::uint64_t most_bytes,
+                  const Sink& sink, const cluster::HostGroup& group, const StreamProgress& progress) {
+    // A rank has the runs that begin in its part of all elements.
+    const std::int64_t longest = elements_of(most_bytes);
+    std::int64_t total = 0;
+    for (const TensorInfo& tensor : tensors) total += element_count(tensor.shape);
+    const auto for_each_own = [&](const auto& take) {
+        std::int64_t start = 0;
+        for (const TensorInfo& tensor : tensors) {
+            const std::int64_t elements = element_count(tensor.shape);
+            for (std::int64_t first = 0; first < elements; first += longest)
+                if (static_cast<int>(static_cast<long double>(start + first) * group.size() /
+                                     static_cast<long double>(total)) == group.rank())
+                    take(tensor, first, std::min(longest, elements - first));
+            start += elements;
+        }
+    };
+    Counter counter{progress, 0};
+    for_each_own([&](const TensorInfo&, std::int64_t, std::int64_t count) { counter.total += bytes_of(count); });
+    std::vector<float> values;
+    for_each_own([&](const TensorInfo& tensor, std::int64_t first, std::int64_t count) {
+        values.resize(static_cast<std::size_t>(count));
+        source(tensor.path, first, count, values.data());
+        sink(tensor, first, count, values.data());
+        counter.add(bytes_of(count));
+    });
+}
+
 void read_through(const std::string& path, const std::string& prefix, std::uint64_t most_bytes, const Sink& sink,
                   cluster::HostGroup& group, const StreamProgress& progress) {
-    const Layout layout = layout_of_file(path, prefix, group);
-    const auto blocks = share_of_blocks(layout, group.rank(), group.size());
-    Counter counter{progress, bytes_of(blocks)};
-    cluster::together(group, [&] { pass_blocks(path, layout, blocks, most_bytes, sink, counter); });
+    Layout layout = layout_of_file(path, prefix, group);
+    std::vector<TensorInfo> tensors;
+    for (const Place& place : layout.places) tensors.push_back({place.path, place.shape});
+    cluster::together(group, [&] {
+        pass_through(tensors, reading(std::make_shared<BlockReader>(path, std::move(layout))), most_bytes, sink, group,
+                     progress);
+    });
 }
 
 void fill(const std::vector<Entry>& entries, const Source& source) {

@@ -22,8 +22,15 @@ using StreamProgress = std::function<void(std::uint64_t done, std::uint64_t tota
 void write_from(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors,
                 const Source& source, cluster::HostGroup& group, const StreamProgress& progress = {});
 
-// Collective: passes every element of the tensors whose path begins with `prefix` to the sink of one rank, in runs of
-// at most `most_bytes` or one checksum block. Verifies their checksums.
+// Collective: the tensors of a checkpoint whose path begins with `prefix`. Reads what is asked for and verifies the
+// checksums of its blocks; damaged errors are the asking rank's.
+Source source_of(const std::string& path, const std::string& prefix, cluster::HostGroup& group);
+
+// Local: passes this rank's share of the tensors from the source to the sink, in runs of at most `most_bytes`. All
+// ranks together pass each element once.
+void pass_through(const std::vector<TensorInfo>& tensors, const Source& source, std::uint64_t most_bytes,
+                  const Sink& sink, const cluster::HostGroup& group, const StreamProgress& progress = {});
+// Collective: the same of a checkpoint's tensors, as source_of() has them.
 void read_through(const std::string& path, const std::string& prefix, std::uint64_t most_bytes, const Sink& sink,
                   cluster::HostGroup& group, const StreamProgress& progress = {});
 

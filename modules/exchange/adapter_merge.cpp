@@ -47,12 +47,10 @@ AdapterMerge::AdapterMerge(const std::string& checkpoint, const config::ModelDes
     }
 }
 
-const float* AdapterMerge::apply(const std::string& parameter, std::int64_t first, std::int64_t count,
-                                 const float* values, std::vector<float>& merged) const {
+void AdapterMerge::add_to(const std::string& parameter, std::int64_t first, std::int64_t count, float* values) const {
     const auto found = factors_.find(parameter);
-    if (found == factors_.end()) return values;
+    if (found == factors_.end()) return;
     const Factors& factors = found->second;
-    merged.assign(values, values + count);
     const std::int64_t in = factors.in, first_row = first / in, last_row = (first + count - 1) / in;
     parallel_for(last_row + 1 - first_row, 1, [&](std::int64_t from, std::int64_t until, int) {
         std::vector<double> sums(static_cast<std::size_t>(in));
@@ -67,11 +65,9 @@ const float* AdapterMerge::apply(const std::string& parameter, std::int64_t firs
             // The run may begin and end within a row.
             const std::int64_t begin = std::max(first, row * in), end = std::min(first + count, (row + 1) * in);
             for (std::int64_t element = begin; element < end; ++element)
-                merged[static_cast<std::size_t>(element - first)] +=
-                    static_cast<float>(sums[static_cast<std::size_t>(element - row * in)]);
+                values[element - first] += static_cast<float>(sums[static_cast<std::size_t>(element - row * in)]);
         }
     });
-    return merged.data();
 }
 
 }  // namespace lockstep::exchange

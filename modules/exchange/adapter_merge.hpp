@@ -17,9 +17,8 @@ class AdapterMerge {
     AdapterMerge(const std::string& checkpoint, const config::ModelDescription& model, bool averages,
                  cluster::HostGroup& group);
 
-    // Elements [first, first + count) of a parameter: as they are, or with what its adapter adds in `merged`.
-    const float* apply(const std::string& parameter, std::int64_t first, std::int64_t count, const float* values,
-                       std::vector<float>& merged) const;
+    // Adds what its adapter adds to elements [first, first + count) of a parameter, if it has one.
+    void add_to(const std::string& parameter, std::int64_t first, std::int64_t count, float* values) const;
 
   private:
     struct Factors {

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/error.hpp"
@@ -15,15 +14,13 @@
 #include "cluster/agree.hpp"
 #include "config/run_description.hpp"
 #include "data/tokenizer.hpp"
-#include "exchange/adapter_merge.hpp"
 #include "exchange/folder.hpp"
+#include "exchange/merged_model.hpp"
 #include "exchange/peft.hpp"
 #include "exchange/shards.hpp"
 #include "exchange/stored_model.hpp"
 #include "exchange/tokenizer.hpp"
-#include "model/adapters.hpp"
-#include "model/mixers/registry.hpp"
-#include "optim/schedule.hpp"
+#include "model/parameter_description.hpp"
 
 namespace lockstep::exchange {
 namespace {
@@ -62,47 +59,13 @@ void make_folder_of(const std::string& out) {
     if (error) throw usage_error("the folder {} cannot be made: {}", parent.string(), error.message());
 }
 
-// What is written, the same on every rank.
+// What is written to a folder, the same on every rank.
 struct Plan {
-    checkpoint::Contents contents;
-    config::ModelDescription model;  // with the adapters, which are merged
     Written written;
     std::string base;  // what adapters alone are beside
     std::vector<Correspondence> names;
     std::vector<Shard> shards;
 };
-
-// The checkpoint must hold just the parameters of its own description.
-void check_tensors(const std::string& path, std::vector<Correspondence> names, const config::ModelDescription& model,
-                   bool adapters_alone) {
-    if (adapters_alone) names.clear();
-    for (const auto& parameter : model::describe_parameters(model, model::whole_model(model)))
-        if (model::is_adapter(parameter.name)) names.push_back({parameter.name, parameter.shape, ""});
-    std::map<std::string, Shape> held;
-    for (const auto& tensor : checkpoint::list_tensors(path)) {
-        if (tensor.path.starts_with(parameters_prefix))
-            held.emplace(tensor.path.substr(parameters_prefix.size()), tensor.shape);
-        const bool average = tensor.path.starts_with(checkpoint::averages_prefix);
-        const auto named = std::find_if(names.begin(), names.end(), [&](const Correspondence& each) {
-            return average && tensor.path.substr(checkpoint::averages_prefix.size()) == each.ours;
-        });
-        if (average && (named == names.end() || named->shape != tensor.shape))
-            throw damaged_error("{} is damaged: its run description has no {} of {}", path, tensor.path,
-                                shape_text(tensor.shape));
-    }
-    for (const Correspondence& each : names) {
-        const auto found = held.find(each.ours);
-        if (found == held.end())
-            throw damaged_error("{} is damaged: it lacks {}, which its run description asks for", path, each.ours);
-        if (found->second != each.shape)
-            throw damaged_error("{} is damaged: {} is {}, by its run description {}", path, each.ours,
-                                shape_text(found->second), shape_text(each.shape));
-        held.erase(found);
-    }
-    if (!held.empty())
-        throw damaged_error("{} is damaged: it holds {}, which its run description does not have", path,
-                            held.begin()->first);
-}
 
 // It is kept as it is, for other programs at least.
 void warn_of_tokenizer(const checkpoint::Contents& contents) {
@@ -114,26 +77,24 @@ void warn_of_tokenizer(const checkpoint::Contents& contents) {
     }
 }
 
-Plan make_plan(const std::string& path, const WayOut& options) {
+Written write_merged(const MergedModel& model) {
+    try {
+        return write_model(model.model());
+    } catch (const Error& error) {
+        if (!model.has_adapters()) throw;
+        throw usage_error("{}; lockstep convert IN OUT.h5 merges the adapters into a checkpoint", error.what());
+    }
+}
+
+Plan make_plan(const std::string& path, const MergedModel& model, const WayOut& options) {
     Plan plan;
-    plan.contents = checkpoint::read_contents(path);
-    const config::RunDescription run = config::parse_foreign_description(plan.contents.run_description, path);
-    config::ModelDescription model = plan.model = run.model;
-    config::check(model);
-    model.adapters = {};
-    // Its warm-up is the run's.
-    const double factor = optim::inner_rate_factor(model, run.schedule.warmup, plan.contents.state.step);
-    // Of hybrids, which are refused below, it would be each one's.
-    model::mixer_type(model.mixer(0)).settle_inner_rate(model, factor);
-    if (options.averages) check_has_averages(path, run);
-    plan.written = write_model(model);
-    plan.names = correspondences(*plan.written.architecture, model);
-    const std::string& base = plan.contents.state.base;
-    check_tensors(path, plan.names, plan.model, !base.empty());
+    plan.written = write_merged(model);
+    plan.names = correspondences(*plan.written.architecture, model.model());
     if (options.adapters) {
-        if (plan.model.adapters.rank == 0) throw usage_error("{} has no adapters; leave out --adapters", path);
-        plan.names = adapter_correspondences(*plan.written.architecture, plan.model);
-        plan.base = !options.base.empty() ? options.base : base.empty() ? run.init.from : base;
+        if (!model.has_adapters()) throw usage_error("{} has no adapters; leave out --adapters", path);
+        plan.names = adapter_correspondences(*plan.written.architecture, model.run().model);
+        const std::string& base = model.contents().state.base;
+        plan.base = !options.base.empty() ? options.base : base.empty() ? model.run().init.from : base;
     }
     plan.shards = plan_shards(plan.names, options.type, options.adapters ? all_bytes : options.shard_bytes);
     if (options.adapters) plan.shards.front().name = adapter_file_name;
@@ -157,15 +118,16 @@ void make_unfinished(const std::string& unfinished) {
     if (!made) throw unfinished_exists(unfinished);
 }
 
-void publish(const std::string& unfinished, const std::string& out, const Plan& plan, const WayOut& options) {
+void publish(const std::string& unfinished, const std::string& out, const MergedModel& model, const Plan& plan,
+             const WayOut& options) {
     if (options.adapters) {
-        const Json config = adapter_config(*plan.written.architecture, plan.model, plan.base);
+        const Json config = adapter_config(*plan.written.architecture, model.run().model, plan.base);
         replace_file(unfinished + "/" + adapter_config_name, config.dump(2) + "\n");
     } else {
         if (plan.shards.size() > 1) replace_file(unfinished + "/" + index_file_name, index_text(plan.shards));
-        write_tokenizer(unfinished, plan.contents);
+        write_tokenizer(unfinished, model.contents());
         Json config = plan.written.config;
-        add_token_numbers(config, plan.contents);
+        add_token_numbers(config, model.contents());
         config["torch_dtype"] = file_type(options.type).torch_word;
         replace_file(unfinished + "/" + config_file_name, config.dump(2) + "\n");
     }
@@ -174,71 +136,38 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
     sync_folder(fs::path(out).parent_path().string());
 }
 
-// Reads the parameters, or their averages and the parameters that are frozen, into the folder's files. `base`: of a
-// checkpoint of adapters alone.
-void copy_tensors(const std::string& checkpoint, const std::optional<StoredModel>& base, const Plan& plan,
-                  const WayOut& options, ShardWriter& writer, cluster::HostGroup& group,
-                  const checkpoint::StreamProgress& progress) {
-    if (options.adapters) {
-        const std::string& prefix = options.averages ? checkpoint::averages_prefix : parameters_prefix;
-        for (const Correspondence& each : plan.names)
-            checkpoint::read_through(
-                checkpoint, prefix + each.ours, bytes_at_once,
-                [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
-                    checkpoint::check_finite(checkpoint, tensor.path, values, count);
-                    writer.write(each.ours, first, count, values);
-                },
-                group, progress);
-        return;
-    }
-    const AdapterMerge adapters(checkpoint, plan.model, options.averages, group);
-    std::vector<float> merged;
-    if (base)
-        return base->read_through(
-            [&](const std::string& name, std::int64_t first, std::int64_t count, const float* values) {
-                writer.write(name, first, count, adapters.apply(name, first, count, values, merged));
-            },
-            group, progress);
-    std::set<std::string> averaged;
-    const auto copy = [&](const std::string& prefix) {
-        checkpoint::read_through(
-            checkpoint, prefix, bytes_at_once,
-            [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
-                const std::string name = tensor.path.substr(prefix.size());
-                if (prefix == parameters_prefix && averaged.count(name) > 0) return;
-                checkpoint::check_finite(checkpoint, tensor.path, values, count);
-                if (!model::is_adapter(name))
-                    writer.write(name, first, count, adapters.apply(name, first, count, values, merged));
-            },
-            group, progress);
-    };
-    if (options.averages) {
-        cluster::together(group, [&] {
-            for (const checkpoint::TensorInfo& tensor : checkpoint::list_tensors(checkpoint))
-                if (tensor.path.starts_with(checkpoint::averages_prefix))
-                    averaged.insert(tensor.path.substr(checkpoint::averages_prefix.size()));
-        });
-        copy(checkpoint::averages_prefix);
-    }
-    if (std::any_of(plan.names.begin(), plan.names.end(),
-                    [&](const Correspondence& each) { return averaged.count(each.ours) == 0; }))
-        copy(parameters_prefix);
+// This rank's share of the folder's tensors.
+void copy_tensors(const Plan& plan, const checkpoint::Source& source, ShardWriter& writer,
+                  const cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+    std::vector<checkpoint::TensorInfo> tensors;
+    for (const Correspondence& each : plan.names) tensors.push_back({parameters_prefix + each.ours, each.shape});
+    checkpoint::pass_through(
+        tensors, source, bytes_at_once,
+        [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+            writer.write(tensor.path.substr(parameters_prefix.size()), first, count, values);
+        },
+        group, progress);
+}
+
+// All parameters of a model, in the order of checkpoints of runs.
+std::vector<checkpoint::TensorInfo> tensors_of(const config::ModelDescription& model) {
+    std::vector<checkpoint::TensorInfo> tensors;
+    for (const auto& parameter : model::describe_parameters(model, model::whole_model(model)))
+        tensors.push_back({parameters_prefix + parameter.name, parameter.shape});
+    std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+    return tensors;
+}
+
+void refuse_existing_checkpoint(const std::string& out) {
+    if (out.ends_with('/')) throw usage_error("{}: a checkpoint is a file; name it without the slash", out);
+    refuse_existing(out, false);
 }
 
 }  // namespace
 
-void check_has_averages(const std::string& checkpoint, const config::RunDescription& description) {
-    if (!description.optimizer.averages())
-        throw usage_error("{} has no averages of its parameters: its run had optimizer.ema = 0; leave out --ema",
-                          checkpoint);
-}
-
 Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
                                const checkpoint::StreamProgress& progress, const std::string& base) {
-    cluster::on_root(group, [&] {
-        if (out.ends_with('/')) throw usage_error("{}: a checkpoint is a file; name it without the slash", out);
-        refuse_existing(out, false);
-    });
+    cluster::on_root(group, [&] { refuse_existing_checkpoint(out); });
     std::optional<Folder> whole;
     std::optional<AdapterFolder> adapters;
     const Folder* opened = nullptr;
@@ -253,25 +182,49 @@ Converted folder_to_checkpoint(const std::string& folder, const std::string& out
         const config::ModelDescription& model = adapters ? adapters->model() : opened->model();
         contents = opened->contents(model);
         if (group.rank() == 0) warn_of_tokenizer(contents);
-        for (const auto& parameter : model::describe_parameters(model, model::whole_model(model)))
-            tensors.push_back({parameters_prefix + parameter.name, parameter.shape});
-        // As in checkpoints of runs.
-        std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+        tensors = tensors_of(model);
     });
     cluster::on_root(group, [&] { make_folder_of(out); });
     checkpoint::write_from(out, contents, tensors, adapters ? adapters->source() : opened->source(), group, progress);
     return {std::string(opened->architecture().name), contents.tokenizer_kind, adapters.has_value()};
 }
 
+Converted checkpoint_to_checkpoint(const std::string& checkpoint, const std::string& out, const WayOut& options,
+                                   cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+    cluster::on_root(group, [&] { refuse_existing_checkpoint(out); });
+    std::optional<MergedModel> model;
+    checkpoint::Contents contents;
+    cluster::together(group, [&] {
+        model.emplace(checkpoint, options.averages);
+        contents = contents_of(model->model(), fs::path(out).stem().string(), model->run().batch.length);
+        contents.tokenizer_kind = model->contents().tokenizer_kind;
+        contents.tokenizer_files = model->contents().tokenizer_files;
+    });
+    const checkpoint::Source source = model->source(options.base, group, progress);
+    cluster::on_root(group, [&] { make_folder_of(out); });
+    checkpoint::write_from(out, contents, tensors_of(model->model()), source, group, progress);
+    return {"", contents.tokenizer_kind, model->has_adapters()};
+}
+
 Converted checkpoint_to_folder(const std::string& checkpoint, const std::string& out_name, const WayOut& options,
                                cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
     const std::string out = without_slash(out_name), unfinished = checkpoint::unfinished_name(out);
     cluster::on_root(group, [&] { refuse_existing(out, true); });
+    std::optional<MergedModel> model;
     Plan plan;
-    cluster::together(group, [&] { plan = make_plan(checkpoint, options); });
-    std::optional<StoredModel> base;  // adapters that are written by themselves need none
-    if (!options.adapters || !options.base.empty())
-        base = open_base(checkpoint, plan.contents.state, options.base, group, progress);
+    cluster::together(group, [&] {
+        model.emplace(checkpoint, options.averages);
+        plan = make_plan(checkpoint, *model, options);
+    });
+    checkpoint::Source source;
+    if (!options.adapters) {
+        source = model->source(options.base, group, progress);
+    } else {
+        // They need no base; one that is named is checked.
+        if (!options.base.empty())
+            static_cast<void>(open_base(checkpoint, model->contents().state, options.base, group, progress));
+        source = model->stored(group);
+    }
     std::optional<ShardWriter> writer(std::in_place, unfinished, plan.names, plan.shards, options.type);
     cluster::on_root(group, [&] {
         make_folder_of(out);
@@ -279,10 +232,10 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
     });
     try {
         cluster::on_root(group, [&] { writer->make_files(); });
-        copy_tensors(checkpoint, base, plan, options, *writer, group, progress);
+        cluster::together(group, [&] { copy_tensors(plan, source, *writer, group, progress); });
         check_written(plan, *writer, group);
         cluster::together(group, [&] { writer->finish(); });
-        cluster::on_root(group, [&] { publish(unfinished, out, plan, options); });
+        cluster::on_root(group, [&] { publish(unfinished, out, *model, plan, options); });
     } catch (const Error&) {  // the same on every rank
         // On network file systems a file that a rank still has open stays, and its folder with it.
         writer.reset();
@@ -291,7 +244,7 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
         if (group.rank() == 0) fs::remove_all(unfinished, ignored);
         throw;
     }
-    return {std::string(plan.written.architecture->name), plan.contents.tokenizer_kind};
+    return {std::string(plan.written.architecture->name), model->contents().tokenizer_kind, model->has_adapters()};
 }
 
 }  // namespace lockstep::exchange

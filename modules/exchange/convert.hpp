@@ -7,7 +7,6 @@
 
 #include "checkpoint/stream.hpp"
 #include "cluster/host_group.hpp"
-#include "config/run_description.hpp"
 #include "device/tensor.hpp"
 
 namespace lockstep::exchange {
@@ -31,10 +30,13 @@ struct WayOut {
     bool adapters = false;                      // these alone, as PEFT has them, instead of merged into the weights
     std::string base;                           // of a checkpoint of adapters alone; "": where that says
 };
-// Usage error where the run that wrote the checkpoint kept no averages.
-void check_has_averages(const std::string& checkpoint, const config::RunDescription& description);
 // `checkpoint`: a file. TTT's base_lr is written as it was at the checkpoint's step.
 Converted checkpoint_to_folder(const std::string& checkpoint, const std::string& out, const WayOut& options,
                                cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {});
+
+// Of any model: the parameters alone at step 0, with adapters merged, without optimizer state. `type`, `shard_bytes`
+// and `adapters` do not apply. The architecture returned is "".
+Converted checkpoint_to_checkpoint(const std::string& checkpoint, const std::string& out, const WayOut& options,
+                                   cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {});
 
 }  // namespace lockstep::exchange

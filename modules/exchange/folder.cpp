@@ -134,17 +134,23 @@ checkpoint::Source Folder::source() const {
 }
 
 checkpoint::Contents Folder::contents(const config::ModelDescription& model) const {
-    checkpoint::Contents contents;
+    const std::string whole_path = without_slash(fs::absolute(path_).lexically_normal().string());
+    checkpoint::Contents contents =
+        contents_of(model, fs::path(whole_path).filename().string(), std::min(model_.context, usual_length));
+    read_tokenizer(path_, contents);
+    return contents;
+}
+
+checkpoint::Contents contents_of(const config::ModelDescription& model, const std::string& name, std::int64_t length) {
     config::RunDescription description;
     description.model = model;
-    const std::string whole_path = without_slash(fs::absolute(path_).lexically_normal().string());
-    description.run.name = config::plain_name(fs::path(whole_path).filename().string());
-    description.batch.length = std::min(model_.context, usual_length);
+    description.run.name = config::plain_name(name);
+    description.batch.length = length;
+    checkpoint::Contents contents;
     contents.run_description = config::to_toml(description);
-    contents.state.length = description.batch.length;
+    contents.state.length = length;
     contents.state.seed = description.run.seed;
     contents.state.commit = commit();
-    read_tokenizer(path_, contents);
     return contents;
 }
 

@@ -55,6 +55,10 @@ class Folder {
     std::map<std::string, std::size_t> number_of_;  // of ours in names_
 };
 
+// What the checkpoint of a model at step 0 has: a description of which only [model], the name and batch.length say
+// anything; no tokenizer.
+checkpoint::Contents contents_of(const config::ModelDescription& model, const std::string& name, std::int64_t length);
+
 // Warns of keys of config.json that are not known. For one rank.
 void warn_of_unknown_keys(const Folder& folder);
 

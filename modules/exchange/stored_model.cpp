@@ -17,7 +17,7 @@ namespace {
 
 using checkpoint::parameters_prefix;
 
-constexpr std::int64_t elements_at_once = 8 << 20;
+constexpr std::uint64_t bytes_at_once = std::uint64_t{32} << 20;
 
 // The last step of SplitMix64 (Steele et al. 2014).
 std::uint64_t mixed(std::uint64_t bits) {
@@ -39,35 +39,6 @@ std::uint64_t sum_of(const std::string& name, std::int64_t first, std::int64_t c
     std::uint64_t sum = 0;
     for (const std::uint64_t part : sums) sum += part;
     return sum;
-}
-
-// This rank's share of a folder's parameters.
-void read_folder(const Folder& folder, const ParameterSink& sink, const cluster::HostGroup& group,
-                 const checkpoint::StreamProgress& progress) {
-    struct Run {
-        const Correspondence& names;
-        std::int64_t first, count;
-    };
-    std::vector<Run> runs;
-    std::uint64_t total = 0, done = 0;
-    std::int64_t number = 0;
-    for (const Correspondence& each : folder.names()) {
-        const std::int64_t elements = element_count(each.shape);
-        for (std::int64_t first = 0; first < elements; first += elements_at_once) {
-            if (number++ % group.size() != group.rank()) continue;
-            runs.push_back({each, first, std::min(elements_at_once, elements - first)});
-            total += static_cast<std::uint64_t>(runs.back().count) * sizeof(float);
-        }
-    }
-    const checkpoint::Source source = folder.source();  // which checks that values are finite
-    std::vector<float> values;
-    for (const auto& [names, first, count] : runs) {
-        values.resize(static_cast<std::size_t>(count));
-        source(parameters_prefix + names.ours, first, count, values.data());
-        sink(names.ours, first, count, values.data());
-        done += static_cast<std::uint64_t>(count) * sizeof(float);
-        if (progress) progress(done, total);
-    }
 }
 
 }  // namespace
@@ -97,17 +68,39 @@ void StoredModel::load_as_base(std::vector<checkpoint::Entry> entries, cluster::
     load(entries, group);
 }
 
+std::vector<checkpoint::TensorInfo> StoredModel::base_tensors() const {
+    std::vector<checkpoint::TensorInfo> tensors;
+    if (folder_) {
+        for (const Correspondence& each : folder_->names())
+            tensors.push_back({parameters_prefix + each.ours, each.shape});
+        return tensors;
+    }
+    for (checkpoint::TensorInfo& tensor : checkpoint::list_tensors(path_))
+        if (tensor.path.starts_with(parameters_prefix) && !model::is_adapter(tensor.path))
+            tensors.push_back(std::move(tensor));
+    return tensors;
+}
+
+checkpoint::Source StoredModel::source(cluster::HostGroup& group) const {
+    if (folder_) return folder_->source();
+    return [this, source = checkpoint::source_of(path_, parameters_prefix, group)](
+               const std::string& path, std::int64_t first, std::int64_t count, float* to) {
+        source(path, first, count, to);
+        checkpoint::check_finite(path_, path, to, count);
+    };
+}
+
 void StoredModel::read_through(const ParameterSink& sink, cluster::HostGroup& group,
                                const checkpoint::StreamProgress& progress) const {
-    if (folder_) return cluster::together(group, [&] { read_folder(*folder_, sink, group, progress); });
-    checkpoint::read_through(
-        path_, parameters_prefix, elements_at_once * sizeof(float),
-        [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
-            if (model::is_adapter(tensor.path)) return;
-            checkpoint::check_finite(path_, tensor.path, values, count);
-            sink(tensor.path.substr(parameters_prefix.size()), first, count, values);
-        },
-        group, progress);
+    const checkpoint::Source source = this->source(group);
+    cluster::together(group, [&] {
+        checkpoint::pass_through(
+            base_tensors(), source, bytes_at_once,
+            [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+                sink(tensor.path.substr(parameters_prefix.size()), first, count, values);
+            },
+            group, progress);
+    });
 }
 
 std::string StoredModel::checksum(cluster::HostGroup& group, const checkpoint::StreamProgress& progress) const {

@@ -33,6 +33,8 @@ class StoredModel {
     void load(const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group) const;
     // Collective. Likewise those that take_base_entries() took; adapters that are stored here too are passed over.
     void load_as_base(std::vector<checkpoint::Entry> entries, cluster::HostGroup& group) const;
+    // Collective. Elements of "parameters/NAME", in fp32; not longer than this. Damaged error as load().
+    checkpoint::Source source(cluster::HostGroup& group) const;
     // Collective. Passes every element of the parameters, adapters left out, to the sink of one rank; errors as load().
     void read_through(const ParameterSink& sink, cluster::HostGroup& group,
                       const checkpoint::StreamProgress& progress = {}) const;
@@ -41,6 +43,8 @@ class StoredModel {
     std::string checksum(cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {}) const;
 
   private:
+    std::vector<checkpoint::TensorInfo> base_tensors() const;
+
     std::string path_;
     std::optional<Folder> folder_;
     checkpoint::Contents contents_;

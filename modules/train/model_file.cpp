@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "cluster/agree.hpp"
-#include "exchange/convert.hpp"
+#include "exchange/merged_model.hpp"
 #include "exchange/stored_model.hpp"
 #include "optim/schedule.hpp"
 #include "train/initial_model.hpp"

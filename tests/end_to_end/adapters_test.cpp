@@ -125,6 +125,59 @@ BOOST_AUTO_TEST_CASE(dropout_is_the_same_on_any_layout) {
     BOOST_TEST(contains(wrong.error, "model.adapters.dropout = 1: it must be less than 1"), wrong);
 }
 
+// A checkpoint of the model alone can be made of any: also of mixers that no folder can name, in the middle of the
+// warm-up of an inner rate, and of adapters alone.
+BOOST_AUTO_TEST_CASE(adapters_are_merged_into_a_checkpoint) {
+    const Workplace place;
+    GridCase one = layout(1, 1, 1), two = layout(2, 1, 1, 1, 1);
+    const std::string mixers =
+        " --set 'model.mixer=[\"ttt-linear\",\"gated-deltanet\",\"attention\"]' --set model.ttt.base_lr_warmup=0.1 "
+        "--set schedule.warmup=8 ";
+    const std::string settings = mixers + beside + "--set optimizer.ema=0.5 --stop-at 5 ";
+    check_exit(train(place.path(), "base", one, mixers), 0);
+    check_exit(train(place.path(), "whole", two, settings), 4);
+    check_exit(train(place.path(), "alone", one, settings + "--set checkpoint.adapters_alone=true"), 4);
+    const auto loss_of = [&](const std::string& checkpoint, const std::string& more = "") {
+        const Result result = run(
+            "eval --data text --format json --windows 8 --device cpu --checkpoint " + checkpoint + more, place.path());
+        check_exit(result, 0);
+        return Json::parse(result.out)["validation_loss"].get<double>();
+    };
+    const double before = loss_of("runs/base");
+    for (const std::string name : {"whole", "alone"})
+        for (const std::string averages : {"", " --ema"}) {
+            const std::string from = "runs/" + name, out = name + (averages.empty() ? ".h5" : "-averages.h5");
+            const Result made = run("convert " + from + " " + out + averages, place.path(), name == "whole" ? 3 : 1);
+            check_exit(made, 0);
+            BOOST_TEST(
+                contains(made.out, ", its adapters merged" + std::string(averages.empty() ? "\n" : ", averaged")),
+                made);
+            const double apart = loss_of(from, averages), merged = loss_of(out);
+            BOOST_TEST(std::abs(apart - merged) < 2e-6 * apart, out << ": " << apart << ", merged " << merged);
+            BOOST_TEST(std::abs(apart - before) > 1e-3);
+            check_exit(run("verify " + out, place.path()), 0);
+            for (const auto& [path, values] : tensors_of(place.path() / out))
+                BOOST_TEST((path.starts_with("parameters/") && path.find("/lora_") == std::string::npos), path);
+        }
+    // New adapters beside them. At step 5 of 8 the inner rate was at 0.1 + 0.9 · 5/8.
+    const std::string settled = mixers + "--set model.ttt.base_lr_warmup=0.0 --set model.ttt.base_lr=0.6625 ";
+    check_exit(train(place.path(), "again", two, settled + "--init-from whole.h5 --set model.adapters.rank=2"), 0);
+    const auto refused = [&](const std::string& arguments, const std::string& sentence) {
+        const Result result = run("convert " + arguments, place.path(), 2);
+        check_exit(result, 2);
+        BOOST_TEST(contains(result.error, sentence), result);
+        BOOST_TEST(!fs::exists(place.path() / "new.h5"));
+    };
+    refused("runs/whole new.h5 --dtype bf16",
+            "--dtype applies only when a folder is made; new.h5 becomes a checkpoint");
+    refused("runs/whole new.h5 --adapters", "--adapters applies only when a folder is made");
+    refused("runs/whole whole.h5", "whole.h5 exists and is not replaced");
+    refused("runs/whole new.h5 --base runs/base", "holds its whole model; leave out the base");
+    refused("runs/whole new", "lockstep convert IN OUT.h5 merges the adapters into a checkpoint");
+    fs::remove_all(place.path() / "checkpoints" / "base");
+    refused("runs/alone new.h5", "holds adapters alone, and their model, ");
+}
+
 // What was learned is in the adapters, and in the merged weights the same.
 BOOST_AUTO_TEST_CASE(adapters_are_evaluated_and_merged) {
     const Workplace place;
