@@ -152,8 +152,8 @@ void add_convert(CLI::App& program, Action& action) {
         ->required();
     command
         ->add_option("OUT", options->out,
-                     "What to make: a checkpoint, of a checkpoint a folder; or FILE.h5 for one of "
-                     "the model alone, adapters merged. It must not exist")
+                     "What to make: of a folder a checkpoint; of a checkpoint a folder, or if it ends "
+                     "with .h5 a checkpoint of the model alone, adapters merged. It must not exist")
         ->required();
     CLI::Option* type =
         command->add_option("--dtype", options->type, "Type of the folder's tensors: fp32, bf16 or fp16")
