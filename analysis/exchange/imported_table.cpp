@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "analysis/exchange/imported_columns.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/plural.hpp"
@@ -43,14 +44,12 @@ std::vector<std::string> known_columns() {
 // One row of the table, its cells by the columns' names.
 class Row {
   public:
-    Row(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
+    Row(const CsvTable& table, const ImportedColumns& columns, const CsvRow& row)
+        : table_(table), columns_(columns), row_(row) {}
     std::size_t line() const { return row_.line; }
 
-    std::string text(const std::string& column) const {
-        for (std::size_t i = 0; i < table_.header.fields.size(); ++i)
-            if (table_.header.fields[i] == column) return row_.fields[i];
-        return "";
-    }
+    bool has(const std::string& column) const { return columns_.has(column); }
+    std::string text(const std::string& column) const { return columns_.text(row_, column); }
     std::optional<double> number(const std::string& column) const {
         const std::string word = text(column);
         if (word.empty()) return std::nullopt;
@@ -86,13 +85,28 @@ class Row {
         return exact ? digits : static_cast<std::int64_t>(*value);
     }
     Error wrong(const std::string& column, const std::string& how) const {
-        return usage_error("{} line {}: {} '{}' {}", table_.path, row_.line, column, printable(text(column)), how);
+        return usage_error("{} line {}: {} '{}' {}", table_.path, row_.line, printable(columns_.written(column)),
+                           printable(text(column)), how);
     }
 
   private:
     const CsvTable& table_;
+    const ImportedColumns& columns_;
     const CsvRow& row_;
 };
+
+// Of a table without names: "ranks-8", and "ranks-8-2" for the second row with 8.
+std::string name_by_ranks(const Row& row, const std::string& path, std::map<std::string, int>& taken) {
+    const auto ranks = row.whole_number("ranks", 1, most_ranks);
+    if (!ranks)
+        throw usage_error(
+            "{} line {}: the run has neither a name nor a number of ranks; fill in ranks, or give a "
+            "column run",
+            path, row.line());
+    const std::string name = fmt::format("ranks-{}", *ranks);
+    const int number = row.has("rank") ? 1 : ++taken[name];
+    return number == 1 ? name : fmt::format("{}-{}", name, number);
+}
 
 std::string run_name(const Row& row, const std::string& path) {
     const std::string name = row.text("run");
@@ -189,20 +203,32 @@ void fill_in_totals(ImportedRun& run) {
     if (any) run.remarks.push_back("The table gives no total; it is taken to be the sum of the times that it gives.");
 }
 
-std::vector<std::string> check_columns(const CsvTable& table) {
-    const std::vector<std::string> known = known_columns();
-    const auto& names = table.header.fields;
-    if (std::find(names.begin(), names.end(), "run") == names.end())
-        throw usage_error("{} line {}: there is no column run; the columns are run, ranks, rank, total and others",
-                          table.path, table.header.line);
-    std::vector<std::string> warnings;
-    for (const std::string& name : names) {
-        if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-        const std::string nearest = nearest_name(name, known);
-        warnings.push_back(fmt::format("unknown column '{}' is ignored{}", printable(name),
-                                       nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+// Memory and settings alone say nothing about scaling.
+void check_measured(const CsvTable& table, const ImportedRun& run) {
+    if (run.gives(TimeColumn::total)) return;
+    if (std::any_of(run.rank.begin(), run.rank.end(),
+                    [](const ImportedRank& rank) { return std::isfinite(rank.tokens_per_second); }))
+        return;
+    throw usage_error(
+        "{} line {}: run {} has neither a time nor a rate; give the seconds of the whole run in a column total (or "
+        "time), or tokens_per_second",
+        table.path, run.lines.front(), run.name);
+}
+
+// One rank has nobody to communicate with. Elsewhere what is not given stays unknown, and takes figures with it.
+void settle_communication(std::vector<ImportedRun>& runs) {
+    using enum TimeColumn;
+    if (std::none_of(runs.begin(), runs.end(), [](const ImportedRun& run) { return run.gives(communication); })) return;
+    for (ImportedRun& run : runs) {
+        if (run.gives(communication)) continue;
+        if (run.ranks > 1) {
+            run.remarks.push_back(
+                "The table gives communication for other runs but not for this one; figures that need it are left out.");
+            continue;
+        }
+        run.rank.front().at(communication) = 0;
+        run.remarks.push_back("One rank has nobody to communicate with: its communication is taken to be 0.");
     }
-    return warnings;
 }
 
 double sum_of_known(const ImportedRank& rank, std::initializer_list<TimeColumn> columns) {
@@ -265,12 +291,14 @@ double ImportedRun::work() const {
 }
 
 std::vector<ImportedRun> runs_of_table(const CsvTable& table, std::vector<std::string>& warnings) {
-    warnings = check_columns(table);
+    warnings.clear();
+    const ImportedColumns columns(table, known_columns(), warnings);
     std::vector<Gathered> all;
     std::map<std::string, std::size_t> place;
+    std::map<std::string, int> taken;
     for (const CsvRow& cells : table.rows) {
-        const Row row(table, cells);
-        const std::string name = run_name(row, table.path);
+        const Row row(table, columns, cells);
+        const std::string name = columns.has("run") ? run_name(row, table.path) : name_by_ranks(row, table.path, taken);
         const auto [known, added] = place.emplace(name, all.size());
         if (added) {
             all.emplace_back();
@@ -282,8 +310,10 @@ std::vector<ImportedRun> runs_of_table(const CsvTable& table, std::vector<std::s
     for (Gathered& gathered : all) {
         place_ranks(table, gathered);
         fill_in_totals(gathered.run);
+        check_measured(table, gathered.run);
         runs.push_back(std::move(gathered.run));
     }
+    settle_communication(runs);
     check_consistency(runs);
     return runs;
 }

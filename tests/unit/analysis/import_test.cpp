@@ -102,8 +102,8 @@ BOOST_AUTO_TEST_CASE(what_is_no_csv_is_refused_with_its_line) {
 
 BOOST_AUTO_TEST_CASE(cells_that_cannot_be_are_refused_with_their_line) {
     Tables tables;
-    BOOST_TEST(tables.refuses("ranks,total\n1,2\n", "there is no column run"));
-    BOOST_TEST(tables.refuses("run,total\na,2\n", "line 2: run a has no number of ranks"));
+    BOOST_TEST(tables.refuses("run,total\na,2\n", "line 1: no column says how many ranks a run has"));
+    BOOST_TEST(tables.refuses("run,ranks,total\na,,2\n", "line 2: run a has no number of ranks"));
     BOOST_TEST(tables.refuses("run,ranks,total\na,1,abc\n", "line 2: total 'abc' is not a number"));
     BOOST_TEST(tables.refuses("run,ranks,total\na,1,1.5s\n", "line 2: total '1.5s' is not a number"));
     BOOST_TEST(tables.refuses("run,ranks,total\na,1,\"1,234\"\n", "line 2: total '1,234' is not a number"));
@@ -150,13 +150,14 @@ BOOST_AUTO_TEST_CASE(numbers_beyond_what_is_measured_are_refused_with_their_line
                                {"pipeline", "1048576", "1048577"},
                                {"context", "1048576", "1048577"}}) {
         const auto table = [&](const char* value) {
-            return fmt::format("run,ranks,{}\na,1,{}\n", limit.column, value);
+            return fmt::format("run,ranks,total,{}\na,1,2,{}\n", limit.column, value);
         };
         BOOST_TEST(tables.refusal(table(limit.most)) == "");
         BOOST_TEST(tables.refuses(table(limit.beyond), fmt::format("line 2: {} '{}' is more than {}", limit.column,
                                                                    limit.beyond, limit.most)));
     }
-    BOOST_TEST(tables.runs("run,ranks,tokens\na,1,9007199254740993\n")[0].setting("tokens") == 9007199254740993);
+    BOOST_TEST(tables.runs("run,ranks,total,tokens\na,1,2,9007199254740993\n")[0].setting("tokens") ==
+               9007199254740993);
 }
 
 BOOST_AUTO_TEST_CASE(a_cell_is_shown_on_one_line) {
@@ -191,6 +192,39 @@ BOOST_AUTO_TEST_CASE(rows_become_runs) {
     BOOST_TEST((runs[1].lines == std::vector<std::size_t>{3, 4}));
 }
 
+BOOST_AUTO_TEST_CASE(usual_names_are_understood_and_said) {
+    Tables tables;
+    const auto runs = tables.runs("nprocs,Wall Time [s],nodes,Comm\n1,10,1,\n4,2.9,2,0.4\n4,3.1,2,0.5\n");
+    BOOST_REQUIRE(runs.size() == 3u);
+    BOOST_TEST(runs[0].name == "ranks-1");
+    BOOST_TEST(runs[1].name == "ranks-4");
+    BOOST_TEST(runs[2].name == "ranks-4-2");
+    BOOST_TEST(runs[2].slowest_total() == 3.1);
+    BOOST_TEST(runs[1].rank[3].at(TimeColumn::communication) == 0.4);
+    BOOST_TEST((tables.warnings == std::vector<std::string>{
+                                       "column 'nprocs' is read as ranks", "column 'Wall Time [s]' is read as total",
+                                       "unknown column 'nodes' is ignored", "column 'Comm' is read as communication"}));
+    // Rows of single ranks are of one run.
+    BOOST_TEST(tables.runs("gpus,rank,time\n2,0,5\n2,1,6\n").size() == 1u);
+    BOOST_TEST(tables.runs("ranks,throughput\n2,500\n")[0].tokens_per_second() == 500.0);
+    BOOST_TEST(tables.refuses("ranks,gpus,time\n4,4,2\n", "the columns 'ranks' and 'gpus' both mean ranks"));
+    BOOST_TEST(tables.refuses("np,time\n4,soon\n", "line 2: time 'soon' is not a number"));
+    BOOST_TEST(tables.refuses("np,time\n,2\n", "line 2: the run has neither a name nor a number of ranks"));
+    for (const char* text : {"ranks,time_ms\n4,2\n", "run,ranks,nodes\na,4,2\n", "ranks,time\n4,\n"})
+        BOOST_TEST(tables.refuses(text, "line 2: run "));
+}
+
+BOOST_AUTO_TEST_CASE(communication_is_not_lost_with_one_empty_cell) {
+    Tables tables;
+    const auto runs = tables.runs("ranks,total,communication\n1,10,\n2,5,0.5\n4,3,\n");
+    BOOST_TEST(runs[0].rank[0].at(TimeColumn::communication) == 0.0);
+    BOOST_TEST(holds(runs[0].remarks.at(0), "One rank has nobody to communicate with"));
+    BOOST_TEST(runs[1].remarks.empty());
+    BOOST_TEST(std::isnan(runs[2].rank[0].at(TimeColumn::communication)));
+    BOOST_TEST(holds(runs[2].remarks.at(0), "figures that need it are left out"));
+    BOOST_TEST(tables.remarks("ranks,total\n1,10\n2,5\n") == "");
+}
+
 BOOST_AUTO_TEST_CASE(numbers_that_contradict_each_other_are_remarked_on) {
     Tables tables;
     BOOST_TEST(tables.remarks("run,ranks,rank,total\na,4,0,5\na,4,2,6\n") ==
@@ -205,11 +239,11 @@ BOOST_AUTO_TEST_CASE(numbers_that_contradict_each_other_are_remarked_on) {
     BOOST_TEST(holds(tables.remarks("run,ranks,total,forward,backward,validation\na,1,10,3,4,4\n"), "sum to 11 s"));
     BOOST_TEST(holds(tables.remarks("run,ranks,compute,communication\na,1,7,3\n"), "The table gives no total"));
     BOOST_TEST(tables.runs("run,ranks,compute,communication\na,1,7,3\n")[0].slowest_total() == 10.0);
-    BOOST_TEST(tables.remarks("run,ranks,data,tensor,pipeline\na,8,2,2,2\n") == "");
-    BOOST_TEST(holds(tables.remarks("run,ranks,data,tensor,pipeline\na,8,2,2,1\n"),
+    BOOST_TEST(tables.remarks("run,ranks,total,data,tensor,pipeline\na,8,2,2,2,2\n") == "");
+    BOOST_TEST(holds(tables.remarks("run,ranks,total,data,tensor,pipeline\na,8,2,2,2,1\n"),
                      "data 2 × tensor 2 × pipeline 1 do not multiply to 8 ranks"));
-    BOOST_TEST(tables.remarks("run,ranks,tensor\na,8,4\n") == "");
-    BOOST_TEST(holds(tables.remarks("run,ranks,tensor\na,8,3\n"), "tensor 3 do not multiply to 8 ranks"));
+    BOOST_TEST(tables.remarks("run,ranks,total,tensor\na,8,2,4\n") == "");
+    BOOST_TEST(holds(tables.remarks("run,ranks,total,tensor\na,8,2,3\n"), "tensor 3 do not multiply to 8 ranks"));
     BOOST_TEST(tables.remarks("run,ranks,total,tokens_per_second,tokens\na,2,10,100,1010\n") == "");
     BOOST_TEST(holds(tables.remarks("run,ranks,total,tokens_per_second,tokens\na,2,10,100,1100\n"),
                      "Time × tokens/s is 1000 tokens, but 1100 are given (-9.1 %)"));
