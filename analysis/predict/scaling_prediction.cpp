@@ -61,11 +61,34 @@ class Predictor {
         best_ = most_probable(problem);
         draws_ = draw_unknowns(problem, draw_count, seed);
         tell_numbers(result);
-        for (const CurveRequest& request : requests) result.curves.push_back(curve(request, result));
+        Vague vague;
+        for (const CurveRequest& request : requests) result.curves.push_back(curve(request, result, vague));
+        if (vague.refused > 0 && vague.told == 0)
+            throw usage_error(
+                "these runs, on {} numbers of ranks, do not tell the time on {} rank{} within a factor of {:g}; add {}",
+                counts_.size(), with_commas(std::llround(vague.first.ranks)), plural(std::llround(vague.first.ranks)),
+                widest_interval, advice(vague.first));
         return result;
     }
 
   private:
+    // Points beyond the measured ranks: those that are told, and those too wide to be.
+    struct Vague {
+        int told = 0, refused = 0;
+        CurvePoint first;  // of all that are refused
+    };
+
+    // The run that would tell more.
+    std::string advice(const CurvePoint& point) const {
+        double nodes = 1;
+        for (const Scale& scale : scales_) nodes = std::max(nodes, scale.nodes);
+        std::string run = counts_.size() < 3 ? "a run on a third number of ranks" : "";
+        if (nodes == 1 && point.nodes > 1)
+            run += run.empty() ? "a run on two nodes or more" : ", best on two nodes or more";
+        if (run.empty()) run = fmt::format("a run on more than {} ranks", with_commas(std::llround(*counts_.rbegin())));
+        return run;
+    }
+
     // What is believed before: the terms begin with the order of magnitude of the run with the largest share.
     void believe(const config::Machine& machine) {
         std::size_t largest = 0;
@@ -244,7 +267,7 @@ class Predictor {
         return point;
     }
 
-    PredictedCurve curve(const CurveRequest& request, const ScalingPrediction& result) const {
+    PredictedCurve curve(const CurveRequest& request, const ScalingPrediction& result, Vague& vague) const {
         PredictedCurve curve;
         curve.request = request;
         const ScalingProgram& program = model_.program();
@@ -253,18 +276,34 @@ class Predictor {
             curve.request.base_seconds =
                 range_of(totals(scale_of(program, request.base_ranks, batch_at(request, request.base_ranks)))).median;
         if (strong && program.batch_known) curve.most_ranks = request.batch * program.model_ranks();
-        std::vector<std::string> reasons;
+        std::vector<CurvePoint> refused;
         double beyond = 0;
         for (const double ranks : request.ranks) {
             if (curve.most_ranks > 0 && ranks > curve.most_ranks) {
                 beyond = ranks;
                 continue;
             }
-            if (const std::string reason = impossible(request, ranks); !reason.empty())
+            if (const std::string reason = impossible(request, ranks); !reason.empty()) {
                 curve.remarks.push_back(fmt::format("No point at {} rank{}: {}.", with_commas(std::llround(ranks)),
                                                     plural(std::llround(ranks)), reason));
-            else
-                curve.points.push_back(point(curve.request, ranks, result.left_out_error));
+                continue;
+            }
+            CurvePoint found = point(curve.request, ranks, result.left_out_error);
+            const bool is_new = ranks > *counts_.rbegin();
+            const bool wide = is_new && found.seconds.high > widest_interval * found.seconds.low;
+            if (is_new) ++(wide ? vague.refused : vague.told);
+            (wide ? refused : curve.points).push_back(std::move(found));
+        }
+        if (!refused.empty()) {
+            const CurvePoint& first = refused.front();
+            if (vague.first.ranks == 1) vague.first = first;
+            const auto count = std::llround(first.ranks);
+            curve.remarks.push_back(fmt::format(
+                "No point at {} rank{}{}: the time there, {:.3g} to {:.3g} s, is not told within a factor of {:g}. It "
+                "takes {}.",
+                with_commas(count), plural(count),
+                refused.size() > 1 ? fmt::format(" and {} others", refused.size() - 1) : "", first.seconds.low,
+                first.seconds.high, widest_interval, advice(first)));
         }
         if (beyond > 0)
             curve.remarks.push_back(fmt::format(

@@ -70,8 +70,11 @@ struct ScalingPrediction {
 };
 
 inline constexpr double prediction_level = 0.9;  // of all ranges
+// Beyond the measured ranks, a point whose seconds span a larger factor is left out: it says nothing.
+inline constexpr double widest_interval = 5;
 
-// At least two numbers of ranks, else a usage error. `terms`: of what `work` holds the seconds.
+// At least two numbers of ranks, else a usage error; likewise where no point beyond the measured ranks is left of those
+// asked for. `terms`: of what `work` holds the seconds.
 ScalingPrediction predict_scaling(const ScalingProgram& program, const std::vector<WorkTerm>& terms,
                                   const config::Machine& machine, const std::vector<MeasuredSteps>& runs,
                                   const std::vector<CurveRequest>& curves);
