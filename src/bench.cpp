@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +19,8 @@
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
 #include "calibrate/calibration.hpp"
+#include "calibrate/kept_rounds.hpp"
+#include "calibrate/other_load.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
@@ -31,8 +34,11 @@ namespace {
 
 struct Options {
     std::string out, device = "auto", precision = "all", folder = ".", format = "text";
-    bool quick = false;
+    bool quick = false, busy = false;
 };
+
+// Watched before anything is measured; what other programs may use of all cores.
+constexpr double watched_seconds = 1, most_busy_share = 0.1;
 
 // Sleep of the node's other ranks while one rank uses all cores.
 constexpr double team_seconds = 1.5, quick_team_seconds = 0.3;
@@ -56,11 +62,24 @@ int gpus_of(const cluster::Placement& placement) {
     return std::max(1, static_cast<int>(gpus.size()));
 }
 
+// What other programs use of this node's cores while its ranks sleep; of the busiest node. Collective.
+double other_work(const cluster::Session& session, const layout::Devices& devices, cluster::HostGroup& control) {
+    cluster::CpuSet cores = session.allowed();
+    for (const cluster::RankSeat& seat : devices.placement.map.seats) cores = cores | seat.cores;
+    control.barrier();
+    const double own = calibrate::busy_cores_now(cores, watched_seconds).value_or(0);
+    std::vector<double> most = {own};
+    control.all_reduce(most, cluster::Reduce::maximum);
+    return most[0];
+}
+
 // Compares one rank on all cores of its node with one single-threaded rank per core. An efficiency E on all c cores
 // becomes E^(ln t / ln c) on t threads.
-void measure_team(const cluster::Session& session, layout::Devices& devices, const calibrate::CalibrationRank& rank,
-                  bool quick, config::Rates& rates) {
-    if (devices.on_gpu() || rates.cores < 2) return;
+struct Team {
+    double efficiency = 1, us = 0;
+};
+Team measure_team_once(const cluster::Session& session, layout::Devices& devices,
+                       const calibrate::CalibrationRank& rank, bool quick, const config::Rates& rates) {
     const double threads_of_rank = rates.threads, cores = rates.cores;
     rank.control.barrier();
     const calibrate::TeamProbe own = calibrate::probe_team(rank, quick);
@@ -91,8 +110,23 @@ void measure_team(const cluster::Session& session, layout::Devices& devices, con
         part > 0 ? std::min(1.0, std::pow(reached, 1 / part)) : 1,
         std::max(0.0, of_all.operation_seconds - of_one.operation_seconds * of_threads / cores)};
     rank.control.broadcast(found.data(), found.size() * sizeof(double), 0);
-    rates.team_efficiency = found[0];
-    rates.team_us = found[1] * 1e6;
+    return {found[0], found[1] * 1e6};
+}
+
+// A pause of the machine spoils one of three.
+void measure_team(const cluster::Session& session, layout::Devices& devices, const calibrate::CalibrationRank& rank,
+                  bool quick, config::Rates& rates) {
+    if (devices.on_gpu() || rates.cores < 2) return;
+    std::vector<double> efficiency, us;
+    for (int i = 0; i < (quick ? 1 : 3); ++i) {
+        const Team team = measure_team_once(session, devices, rank, quick, rates);
+        efficiency.push_back(team.efficiency);
+        us.push_back(team.us);
+    }
+    std::sort(efficiency.begin(), efficiency.end());
+    std::sort(us.begin(), us.end());
+    rates.team_efficiency = efficiency[efficiency.size() / 2];
+    rates.team_us = us[us.size() / 2];
 }
 
 std::string origin_of(const config::Rates& rates, const cluster::Session& session) {
@@ -168,6 +202,30 @@ void check_writable(const std::string& path) {
         throw usage_error("{} cannot be written: {}", path, system_error_text());
 }
 
+// Whatever the times of a round depend on.
+std::string settings_of(const Options& options, const cluster::Session& session,
+                        const calibrate::CalibrationOptions& calibration) {
+    return fmt::format(
+        "commit {}, host {}, {} ranks, {} on the node, {} threads, device {}, fp32 {}, bf16 {}, quick {}", commit(),
+        session.place().host, session.size(), session.place().local_ranks, threads(), options.device, calibration.fp32,
+        calibration.bf16, options.quick);
+}
+
+// Rank 0 reads them. Collective.
+std::vector<std::vector<double>> rounds_of_all(const std::string& path, const std::string& settings,
+                                               cluster::HostGroup& control) {
+    std::vector<std::vector<double>> times;
+    cluster::on_root(control, [&] { times = calibrate::read_rounds(path, settings); });
+    std::vector<std::int64_t> extent = {static_cast<std::int64_t>(times.size()),
+                                        times.empty() ? 0 : static_cast<std::int64_t>(times.front().size())};
+    control.broadcast(extent.data(), extent.size() * sizeof extent[0], 0);
+    times.resize(static_cast<std::size_t>(extent[0]), std::vector<double>(static_cast<std::size_t>(extent[1])));
+    for (std::vector<double>& of_one : times) control.broadcast(of_one.data(), of_one.size() * sizeof(double), 0);
+    if (control.rank() == 0 && extent[1] > 0)
+        log::info("going on after {} finished round{} of {}", extent[1], plural(extent[1]), path);
+    return times;
+}
+
 int measure(const Options& options, cluster::Session& session, TableFormat format) {
     const auto control = session.make_world_group();
     layout::Devices devices =
@@ -198,13 +256,33 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     const double start = seconds_now();
     if (session.rank() == 0)
         calibration.say = [start](const std::string& what) { log::info("{:.1f} s: {}", seconds_now() - start, what); };
+    const double busy = options.quick ? 0 : other_work(session, devices, *control);
+    cluster::on_root(*control, [&] {
+        if (options.out.empty() || options.busy || busy <= most_busy_share * rank.cores_of_node) return;
+        throw usage_error(
+            "other programs use {:.1f} of this node's {} cores, so that its rates would be wrong; wait until it is idle, "
+            "or add --busy, which marks the file",
+            busy, rank.cores_of_node);
+    });
+    const std::string rounds = calibrate::rounds_file(options.out),
+                      settings = settings_of(options, session, calibration);
+    if (!options.out.empty()) {
+        calibration.finished = rounds_of_all(rounds, settings, *control);
+        if (session.rank() == 0)
+            calibration.keep = [&](const auto& times) { calibrate::write_rounds(rounds, settings, times); };
+    }
     config::Rates rates = calibrate::calibrate(rank, calibration);
+    rates.busy_cores = busy;
     rates.threads = devices.on_gpu() ? 1 : threads();
     rates.bf16_is_fp32 = has_bf16 ? 0 : 1;
     measure_team(session, devices, rank, options.quick, rates);
     if (session.rank() != 0) return 0;
+    if (const std::string doubt = rates.doubt(); !doubt.empty())
+        log::warning("{}: these rates are doubtful; measure again when the machine is idle", doubt);
     if (!options.out.empty()) {
         write_whole_file(options.out, config::to_toml(machine_of(rates, devices, session)));
+        std::error_code ignored;
+        std::filesystem::remove(rounds, ignored);
         log::info("wrote {} after {:.1f} s", options.out, seconds_now() - start);
         return 0;
     }
@@ -237,10 +315,12 @@ void add_bench(CLI::App& program, Action& action) {
         ->add_option("--folder", options->folder, "Folder whose write speed is measured; a few MiB, removed afterwards")
         ->type_name("FOLDER");
     command->add_flag("--quick", options->quick, "Tiny sizes: a check that takes seconds; the rates mean little");
+    command->add_flag("--busy", options->busy, "Calibrate though other programs run here; the file says so");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->footer(
         "Start it like training, with one rank per core or GPU, on otherwise idle nodes.\n"
         "Example: mpirun -np 2 lockstep bench --calibrate machine.toml\n"
+        "Cut off, it goes on after its finished rounds, kept in FILE.rounds, when it is started again.\n"
         "What is measured, and what follows from it: docs/planner-own-program.md");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -96,6 +96,26 @@ Json intervals_json(const PlanOutput& plan) {
             {"shared", intervals.shared}};
 }
 
+// Rates of a busy machine give step times that cannot be; so the reader is told.
+std::vector<std::string> remarks_of(const PlanOutput& plan, const std::vector<Candidate>& of_counts) {
+    constexpr double most_gain = 1.1;  // beyond the devices' ratio; caches and memory that suffices explain some
+    std::vector<std::string> remarks = plan.result.remarks;
+    const std::string doubt = plan.job.own_program() ? plan.machine.rates.doubt() : "";
+    if (!doubt.empty())
+        remarks.push_back("the machine's rates are doubtful (" + doubt + "): calibrate it again when it is idle");
+    for (std::size_t i = 1; i < of_counts.size(); ++i) {
+        const Candidate &before = of_counts[i - 1], &after = of_counts[i];
+        const double times = after.tokens_per_second / before.tokens_per_second,
+                     devices = static_cast<double>(after.devices) / static_cast<double>(before.devices);
+        if (times > most_gain * devices)
+            remarks.push_back(fmt::format(
+                "{} devices are {:.1f} times as fast as {}, which is more than {:.1f} times as many: {} lacks memory for "
+                "a faster layout, or the rates do not belong together",
+                after.devices, times, before.devices, devices, before.devices));
+    }
+    return remarks;
+}
+
 struct Words {
     std::string winner, parts, job, intervals, next, ruled_out, full, count;
     std::vector<std::string> shape, without;  // without: why a device count has no layout
@@ -173,7 +193,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
                            {"ruled_out", words.ruled_out}, {"memory", words.full}, {"without", words.without},
                            {"devices", words.count},       {"shape", words.shape}};
         }
-        json["remarks"] = result.remarks;
+        json["remarks"] = remarks_of(plan, of_counts);
         return json.dump(2) + "\n";
     }
     std::string text = fmt::format("{}; {}\n", plan.machine.name, plan.machine.origin);
@@ -184,8 +204,8 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
     text += fmt::format("{} layout{} examined; {}{} fit{}\n", with_commas(result.examined), plural(result.examined),
                         result.fitting.size() >= 100 ? "at least " : "", result.fitting.size(),
                         result.fitting.size() == 1 ? "s" : "");
-    for (const std::string& remark : result.remarks)
-        if (!result.fitting.empty()) text += remark + "\n";
+    if (!result.fitting.empty())
+        for (const std::string& remark : remarks_of(plan, of_counts)) text += remark + "\n";
     if (result.fitting.empty()) return text;  // the caller throws the reason
     text += "\n" + table.print(format) + "\n";
     if (!of_counts.empty())

@@ -56,6 +56,19 @@ double Rounds::seconds(const std::function<double()>& measure) {
     return seconds;
 }
 
+double Rounds::spread() const {
+    std::vector<double> all;
+    for (const std::vector<double>& times : times_) {
+        std::vector<double> sorted = times;
+        std::sort(sorted.begin(), sorted.end());
+        const double middle = sorted[sorted.size() / 2];
+        if (middle > 0) all.push_back((sorted.back() - sorted.front()) / middle);
+    }
+    if (all.empty()) return 0;
+    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
+    return all[all.size() / 2];
+}
+
 double Meter::seconds(const std::function<void(int)>& call) const {
     if (!rank_.rounds) return of_all_ranks(call);
     return rank_.rounds->seconds([&] { return of_all_ranks(call); });
@@ -111,7 +124,7 @@ config::Rates calibrate(const CalibrationRank& rank, const CalibrationOptions& o
     config::Rates rates;
     rates.ranks = rank.ranks_of_node;
     rates.cores = rank.cores_of_node;
-    Rounds rounds;
+    Rounds rounds(options.finished);
     CalibrationRank measured = rank;
     measured.rounds = &rounds;
     const auto kernels_and_messages = [&](const CalibrationOptions& round) {
@@ -120,13 +133,15 @@ config::Rates calibrate(const CalibrationRank& rank, const CalibrationOptions& o
         if (rank.control.size() > 1) calibrate_messages(measured, round, rates);
     };
     const int count = options.quick ? 1 : 3;
-    for (int number = 1; number <= count; ++number) {
+    for (int number = rounds.finished() + 1; number <= count; ++number) {
         CalibrationOptions round = options;
         if (options.say)
             round.say = [&](const std::string& what) { options.say(fmt::format("{} of {}: {}", number, count, what)); };
         kernels_and_messages(round);
+        if (options.keep) options.keep(rounds.times());
     }
     rounds.end_measuring();
+    rates.repeat_spread = rounds.spread();
     CalibrationOptions silent = options;
     silent.say = {};
     kernels_and_messages(silent);

@@ -17,12 +17,17 @@ namespace lockstep::calibrate {
 // counts.
 class Rounds {
   public:
+    explicit Rounds(std::vector<std::vector<double>> finished = {}) : times_(std::move(finished)) {}
     void begin() { next_ = 0; }
     // From now on seconds() measures nothing.
     void end_measuring() { measured_ = true; }
     // The next measurement's time: of this round or, after end_measuring(), the median of the rounds.
     double seconds(const std::function<double()>& measure);
     bool at_end() const { return next_ == times_.size(); }
+    int finished() const { return times_.empty() ? 0 : static_cast<int>(times_.front().size()); }
+    const std::vector<std::vector<double>>& times() const { return times_; }  // [measurement][round]
+    // How far rounds differ: (longest − shortest) / median, the median over the measurements; 0 of one round.
+    double spread() const;
 
   private:
     std::vector<std::vector<double>> times_;  // of each measurement
@@ -45,6 +50,8 @@ struct CalibrationOptions {
     int multiprocessors = 0;                      // of a GPU
     std::string folder = ".";                     // where rank 0 writes a few MiB and removes them
     std::function<void(const std::string&)> say;  // what is measured next; may be empty
+    std::vector<std::vector<double>> finished;    // Rounds::times() of an earlier try; the same on all ranks
+    std::function<void(const std::vector<std::vector<double>>&)> keep;  // them, after each round; may be empty
 };
 
 // Times a piece of work on all ranks at once. Collective.

@@ -1,5 +1,7 @@
 #include "config/machine_rates.hpp"
 
+#include <fmt/format.h>
+
 namespace lockstep::config {
 namespace {
 
@@ -66,6 +68,17 @@ void PrecisionRates::add_keys(const std::string& section, const std::string& typ
     add("all_reduce_gb_per_second", all_reduce_gb_per_second, "GB/s of a rank in an all-reduce of activations");
 }
 
+std::string Rates::doubt() const {
+    // Three rounds on an idle machine lie 2 to 8 % apart.
+    constexpr double most_spread = 0.2, most_busy = 0.25;
+    std::string why;
+    if (busy_cores > most_busy) why = fmt::format("other programs used {:.1f} cores", busy_cores);
+    if (repeat_spread > most_spread)
+        why += fmt::format("{}repeats of a measurement differ by {:.0f} %", why.empty() ? "" : ", and ",
+                           100 * repeat_spread);
+    return why;
+}
+
 void Rates::add_keys(std::vector<Key>& list) {
     const auto add = [&](const std::string& name, double& value, const std::string& meaning) {
         list.push_back({"rates." + name, &value, meaning, 0});
@@ -75,6 +88,8 @@ void Rates::add_keys(std::vector<Key>& list) {
     add("cores", cores, "cores of the node, or GPUs");
     add("bf16_is_fp32", bf16_is_fp32, "1: the processors have no bf16; runs in it compute in fp32");
     list.back().most = 1;
+    add("repeat_spread", repeat_spread, "how far repeats of a measurement lay apart, as a share: busy if above 0.2");
+    add("busy_cores", busy_cores, "cores that other programs used when the calibration began");
     add("operation_us", operation_us, "microseconds of an operation on next to nothing");
     add("team_us", team_us, "microseconds more where a rank has several threads");
     add("team_efficiency", team_efficiency, "products of one rank with all cores, against ranks of one thread");

@@ -49,6 +49,30 @@ BOOST_AUTO_TEST_CASE(one_rank_prints_a_table) {
     BOOST_TEST(values.count("messages.latency_us") == 0u);
 }
 
+// Rates of a busy machine make one rank look hopeless; the plan says that its table cannot be.
+BOOST_AUTO_TEST_CASE(a_plan_by_doubtful_rates_says_so) {
+    const Workplace place;
+    check_exit(run("bench --calibrate machine.toml --quick --device cpu --precision fp32", place.path(), 2), 0);
+    std::string text = read_file(place.path() / "machine.toml");
+    const auto set = [&](const std::string& key, const std::string& value) {
+        const std::size_t at = text.find("\n" + key + " = ");
+        BOOST_TEST_REQUIRE(at != std::string::npos, key);
+        text.replace(at + 1, text.find('\n', at + 1) - at - 1, key + " = " + value);
+    };
+    set("busy_cores", "1.9");
+    set("repeat_spread", "0.34");
+    set("team_efficiency", "0.01");
+    set("cores", "2.0");
+    write_file(place.path() / "busy.toml", text);
+    const Result result = run("plan run.toml --hardware busy.toml --ranks 1,2", place.path());
+    check_exit(result, 0);
+    BOOST_TEST(
+        contains(result.out,
+                 "rates are doubtful (other programs used 1.9 cores, and repeats of a measurement differ by 34 %)"),
+        result);
+    BOOST_TEST(contains(result.out, " times as fast as 1, which is more than 2.0 times as many"), result);
+}
+
 BOOST_AUTO_TEST_CASE(bad_input_is_refused) {
     const Workplace place;
     for (const auto& [arguments, part] :
@@ -65,7 +89,8 @@ BOOST_AUTO_TEST_CASE(bad_input_is_refused) {
     BOOST_TEST(!fs::exists(place.path() / "machine.toml"));
     const Result help = run("bench --help", place.path());
     check_exit(help, 0);
-    for (const char* part : {"--calibrate", "--folder", "--quick", "mpirun -np 2 lockstep bench"})
+    for (const char* part :
+         {"--calibrate", "--folder", "--quick", "--busy", "FILE.rounds", "mpirun -np 2 lockstep bench"})
         BOOST_TEST(contains(help.out, part));
 }
 

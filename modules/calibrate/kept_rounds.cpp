@@ -1,0 +1,40 @@
+#include "calibrate/kept_rounds.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/log.hpp"
+#include "base/whole_file.hpp"
+
+namespace lockstep::calibrate {
+
+using Json = nlohmann::json;
+
+std::string rounds_file(const std::string& machine_file) {
+    return machine_file + ".rounds";
+}
+
+std::vector<std::vector<double>> read_rounds(const std::string& path, const std::string& settings) {
+    std::error_code none;
+    if (!std::filesystem::exists(path, none)) return {};
+    try {
+        const Json json = Json::parse(std::ifstream(path));
+        if (json.at("settings") == settings) {
+            const auto times = json.at("seconds").get<std::vector<std::vector<double>>>();
+            bool alike = !times.empty();
+            for (const auto& rounds : times) alike = alike && !rounds.empty() && rounds.size() == times.front().size();
+            if (alike) return times;
+        }
+    } catch (const Json::exception&) {
+        // Of a program that was killed, or something else's: measured anew.
+    }
+    log::warning("{} is of other settings or damaged; measuring anew", path);
+    return {};
+}
+
+void write_rounds(const std::string& path, const std::string& settings, const std::vector<std::vector<double>>& times) {
+    write_whole_file(path, Json{{"settings", settings}, {"seconds", times}}.dump() + "\n");
+}
+
+}  // namespace lockstep::calibrate

@@ -1,0 +1,17 @@
+// Rounds of a calibration that were finished, in a file beside the one that it will write: a calibration that was cut
+// off goes on after them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::calibrate {
+
+std::string rounds_file(const std::string& machine_file);  // "machine.toml.rounds"
+
+// Seconds [measurement][round]. Empty where there is no file, or none of the same settings: these are anything that the
+// times depend on, in one line.
+std::vector<std::vector<double>> read_rounds(const std::string& path, const std::string& settings);
+void write_rounds(const std::string& path, const std::string& settings, const std::vector<std::vector<double>>& times);
+
+}  // namespace lockstep::calibrate
