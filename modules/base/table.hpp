@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+inline constexpr std::size_t widest_text = 120;  // characters of a line; wider tables are folded
+
 enum class TableFormat { text, markdown, csv, json };
 TableFormat table_format(std::string_view name);  // throws a usage error that lists the four
 

@@ -429,10 +429,11 @@ BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
     write("validated-after", 1.25, 70);
     const Output losses =
         analyze(folder, "compare " + (folder / "validated-before") + " " + (folder / "validated-after"));
-    for (const char* words :
-         {"loss at step 50  validation loss at step 40  bits per byte at step 40  last validation loss  at step",
-          "\nA           0.0400                      1.0000                    1.5000                1.0000       40",
-          "\nB           0.0400                      1.2500                    1.8750                1.2500       60"})
+    for (const char* words : {"\n            validation  bits per        last                 best\n",
+                              "\n   loss at     loss at   byte at  validation           validation\n",
+                              "\n   step 50     step 40   step 40        loss  at step        loss  at step\n",
+                              "\nA   0.0400      1.0000    1.5000      1.0000       40",
+                              "\nB   0.0400      1.2500    1.8750      1.2500       60"})
         BOOST_TEST(losses.text.find(words) != std::string::npos, losses.text);
     const Output wrong = analyze(folder, "compare --slower-than 5 " + both);
     BOOST_TEST(wrong.code == 2);

@@ -1,7 +1,9 @@
 #define BOOST_TEST_MODULE base
+#include <fmt/format.h>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "base/error.hpp"
@@ -92,6 +94,48 @@ BOOST_AUTO_TEST_CASE(table_prints_in_four_formats) {
                "| name | seconds, s |\n|---|---:|\n| a,b  |       1.25 |\n| c    |          - |\n");
     BOOST_TEST(table.print(TableFormat::text) == "name  seconds, s\na,b         1.25\nc              -\n");
     BOOST_TEST(table.print(TableFormat::json).find("\"seconds\": null") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(wide_tables_are_folded) {
+    const auto table_of = [](int columns) {
+        std::vector<Column> list = {{"ranks", "ranks"}};
+        for (int c = 0; c < columns; ++c)
+            list.push_back({fmt::format("c{}", c), fmt::format("mean of column {}, s", c), 1});
+        Table table(list);
+        for (const int ranks : {1, 1024}) {
+            std::vector<Cell> cells = {std::int64_t{ranks}};
+            for (int c = 0; c < columns; ++c) cells.emplace_back(ranks + 0.5);
+            table.add_row(std::move(cells));
+        }
+        return table;
+    };
+    const auto lines_of = [](const std::string& text) {
+        std::vector<std::string> lines;
+        std::istringstream stream(text);
+        for (std::string line; std::getline(stream, line);) lines.push_back(line);
+        return lines;
+    };
+    BOOST_TEST(lines_of(table_of(5).print(TableFormat::text)).size() == 3u);  // 5 × 22 + 5 characters
+    const auto titles = lines_of(table_of(10).print(TableFormat::text));
+    BOOST_REQUIRE(titles.size() == 5u);
+    BOOST_TEST(titles[0].starts_with("         mean of    mean of"));
+    BOOST_TEST(titles[1].starts_with("       column 0,  column 1,"));
+    BOOST_TEST(titles[2].starts_with("ranks          s          s"));
+    BOOST_TEST(titles[4].starts_with("1,024     1024.5     1024.5"));
+    const std::string folded = table_of(30).print(TableFormat::text);
+    std::size_t values = 0, keys = 0;
+    for (const std::string& line : lines_of(folded)) {
+        BOOST_TEST(line.size() <= widest_text, line);
+        keys += line.starts_with("1,024") ? 1 : 0;
+        for (std::size_t at = line.find("1024.5"); at != std::string::npos; at = line.find("1024.5", at + 1)) ++values;
+    }
+    BOOST_TEST(values == 30u);
+    BOOST_TEST(keys == 3u);
+    BOOST_TEST(lines_of(table_of(30).print(TableFormat::markdown)).size() == 4u);
+    // A sentence is not broken.
+    Table sentence({{"meaning", "meaning"}, {"value", "value"}});
+    sentence.add_row({std::string(150, 'x'), std::int64_t{1}});
+    BOOST_TEST(lines_of(sentence.print(TableFormat::text)).size() >= 2u);
 }
 
 BOOST_AUTO_TEST_CASE(errors_carry_their_exit_code) {
