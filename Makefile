@@ -48,8 +48,9 @@ help:
 	@echo 'make clean        remove $(BUILD), including the demo'
 	@echo 'Parallel jobs: JOBS=$(JOBS).'
 
+# What only the tests need is not asked for where nothing but an installation is made.
 dependencies:
-	@tools/install_dependencies
+	@tools/install_dependencies $(if $(filter-out install,$(or $(MAKECMDGOALS),help)),,--programs)
 
 build: dependencies
 	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)
@@ -103,7 +104,7 @@ demo-scaling: dependencies
 	tools/demo_scaling.sh $(BUILD)
 
 bench:
-	@tools/install_dependencies --benchmarks
+	@tools/install_dependencies --programs --benchmarks
 	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_BENCHMARKS=ON -DLOCKSTEP_TESTS=OFF $(CMAKE_FLAGS)
 	cmake --build build/bench --parallel $(JOBS)
 	build/bench/bin/bench_kernels
@@ -115,7 +116,7 @@ bench:
 
 # LLM_C may list several checkouts, built for different lengths; PYTHON must have the packages of TTT_LM_PYTORCH.
 bench-peers:
-	@tools/install_dependencies --benchmarks
+	@tools/install_dependencies --programs --benchmarks
 	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCHMARKS=ON $(CMAKE_FLAGS)
 	cmake --build build/bench --parallel $(JOBS) --target bench_peers
 	build/bench/bin/bench_peers $(addprefix --llm-c ,$(LLM_C)) $(addprefix --ttt-lm-pytorch ,$(TTT_LM_PYTORCH)) \

@@ -7,6 +7,22 @@ install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/checkpoints/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/checkpoints)
 
+# The job scripts name the programs in a build folder; those that are installed name the installed programs. They are copied
+# and edited by users, so that a path relative to the script would not last.
+install(CODE "
+    set(bin \"${CMAKE_INSTALL_BINDIR}\")
+    set(jobs \"${CMAKE_INSTALL_DOCDIR}/jobs\")")
+install(CODE [[
+    get_filename_component(bin "${CMAKE_INSTALL_PREFIX}/${bin}" ABSOLUTE)
+    file(GLOB_RECURSE files "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${jobs}/*")
+    foreach(file IN LISTS files)
+        file(READ "${file}" text)
+        string(REGEX REPLACE "([$]PWD/|[$]here/[.][.]/|[.][.]/)?build/bin" "${bin}" installed "${text}")
+        if(NOT installed STREQUAL text)
+            file(WRITE "${file}" "${installed}")
+        endif()
+    endforeach()]])
+
 # Man pages and completion come from the programs' own options. A program that does not run here (compiled for another
 # machine) leaves them out.
 foreach(program lockstep lockstep-analyze)
