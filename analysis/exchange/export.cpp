@@ -53,6 +53,7 @@ void export_to_tensorboard(const Options& options) {
 int run_export(const Options& options) {
     if (options.format == "chrome") export_one(options, write_chrome_trace);
     if (options.format == "csv") export_one(options, write_csv);
+    if (options.format == "mllog") export_one(options, write_mllog);
     if (options.format == "tensorboard") export_to_tensorboard(options);
     if (options.format == "extra-p") {
         const std::vector<Measurement> measurements = load_measurements(options.load);
@@ -67,14 +68,17 @@ int run_export(const Options& options) {
 
 void add_export(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("export", "traces for Perfetto, spreadsheets, TensorBoard or Extra-P");
+    CLI::App* command =
+        program.add_subcommand("export", "traces for Perfetto, spreadsheets, TensorBoard, MLPerf or Extra-P");
     add_load_options(*command, options->load);
-    command->add_option("--to", options->format, "chrome (Perfetto opens it), csv, tensorboard or extra-p")
+    command
+        ->add_option("--to", options->format,
+                     "chrome (Perfetto opens it), csv, tensorboard, mllog (MLPerf's lines) or extra-p")
         ->required()
-        ->check(CLI::IsMember({"chrome", "csv", "tensorboard", "extra-p"}));
+        ->check(CLI::IsMember({"chrome", "csv", "tensorboard", "mllog", "extra-p"}));
     command->add_option("--out", options->file, "the file to write [stdout]; for tensorboard the folder");
     command->footer(
-        "chrome and csv take one run; extra-p takes several, at different numbers of ranks, and leaves out the\n"
+        "chrome, csv and mllog take one run; extra-p takes several, at different numbers of ranks, and leaves out the\n"
         "warm-up. chrome holds the steps sampled with events, csv a line for each step, rank and region. tensorboard\n"
         "takes any number of runs and writes a folder for each.");
     command->callback([options, &action] { action = [options] { return run_export(*options); }; });

@@ -23,6 +23,10 @@ void write_tensorboard(const trace::Run& run, Output& output);
 // Its path below `folder`, in which each run has a folder of its name. Usage errors: an imported run.
 std::string tensorboard_path(const trace::Run& run, const std::string& folder);
 
+// MLPerf's log lines: settings under its names, blocks of training, validations, the numbers of every step. Usage error:
+// an imported run.
+void write_mllog(const trace::Run& run, Output& output);
+
 // Extra-P's text format: one parameter p, the number of ranks; a region for the step and one for each phase, with the
 // seconds of every step that counts as repetitions. Runs at the same number of ranks are repetitions too; those that
 // were set up differently are a usage error, as is a single number of ranks.
