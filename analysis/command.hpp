@@ -17,6 +17,7 @@ void add_compare(CLI::App& program, Action& action);
 void add_import(CLI::App& program, Action& action);
 void add_export(CLI::App& program, Action& action);
 void add_predict(CLI::App& program, Action& action);
+void add_artifact(CLI::App& program, Action& action);
 void add_report(CLI::App& program, Action& action);
 
 }  // namespace lockstep::analysis

@@ -28,6 +28,7 @@ int run_program(int argc, const char* const* argv) {
     add_compare(program, action);
     add_predict(program, action);
     add_report(program, action);
+    add_artifact(program, action);
     add_import(program, action);
     add_export(program, action);
     add_help_command(program, action);

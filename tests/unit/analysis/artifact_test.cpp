@@ -1,0 +1,52 @@
+// The draft of an artifact description says what the traces say, and warns where nobody could repeat the runs.
+#define BOOST_TEST_MODULE artifact
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "unit/analysis/export_runs.hpp"
+#include "unit/analysis/program.hpp"
+
+using namespace lockstep;
+using namespace lockstep::analysis::test;
+using trace::test::TemporaryFolder;
+
+BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
+    const TemporaryFolder folder("artifact");
+    trace::Header header = trace::test::make_header(2, usual_regions);
+    header.description += "[data]\ntrain = ['tokens.h5']\n[schedule]\nsteps = 40\npeak_lr = 1e-3\n";
+    header.run_name = "g2";
+    write_launch(folder / "runs/g2", header, 1, 40, {});
+    header.run_name = "g4";
+    header.ranks.resize(4, header.ranks.front());
+    header.ranks[3].host = "node1";
+    header.ranks[3].gpu = "NVIDIA H100 (0000:17:00.0)";
+    write_launch(folder / "runs/g4", header, 1, 40, {});
+    const Output output = analyze(folder, "artifact " + folder / "runs");
+    BOOST_TEST(output.code == 0, output.errors);
+    for (const char* words :
+         {"Made from the traces of 2 runs.", "git checkout 0123456789ab\n",
+          "mpirun -np 2 lockstep train descriptions/g2.toml", "mpirun -np 4 lockstep train descriptions/g4.toml",
+          "- g2: 2 ranks on 1 node, 4 threads a rank, no GPU\n",
+          "- g4: 4 ranks on 2 nodes, 4 threads a rank, GPUs: NVIDIA H100\n", "- `data.train`: tokens.h5\n",
+          "lockstep-analyze scaling runs/g2 runs/g4\n", "| g2  |     2 |     1 |  0.5000 |"})
+        BOOST_TEST(output.text.find(words) != std::string::npos, words << " in " << output.text);
+    for (const char* words : {"not committed", "different commits"})
+        BOOST_TEST(output.text.find(words) == std::string::npos, words);
+
+    header.commit = "00000000beef+";
+    header.run_name = "g5";
+    write_launch(folder / "runs/g5", header, 1, 40, {});
+    const Output mixed = analyze(folder, "artifact " + folder / "runs" + " --out " + folder / "artifact.md");
+    BOOST_TEST(mixed.code == 0, mixed.errors);
+    BOOST_TEST(mixed.text == "");
+    const std::string text = read_text(folder / "artifact.md");
+    for (const char* words : {"had changes that were not committed", "The runs are of different commits."})
+        BOOST_TEST(text.find(words) != std::string::npos, words);
+
+    std::ofstream(folder / "table.csv") << "ranks,time\n1,10\n";
+    BOOST_TEST(analyze(folder, "import " + folder / "table.csv" + " --out " + folder / "imported").code == 0);
+    const Output imported = analyze(folder, "artifact " + folder / "imported");
+    BOOST_TEST(imported.code == 2);
+    BOOST_TEST(imported.errors.find("was imported from a table: only runs of lockstep") != std::string::npos);
+}
