@@ -90,6 +90,7 @@ class ChromeTrace {
     struct Event {
         std::int64_t start, end, step;
         std::int32_t rank, region;
+        std::uint64_t bytes;
     };
 
     nlohmann::ordered_json about_run() const {
@@ -132,7 +133,7 @@ class ChromeTrace {
             if (row.step >= end_step) continue;  // made again by a later launch
             const auto start = nanoseconds(row.start + shift_), end = nanoseconds(row.end + shift_);
             if (start && end && *end >= *start)
-                events.push_back({*start, *end, row.step, row.rank, row.region});
+                events.push_back({*start, *end, row.step, row.rank, row.region, row.bytes});
             else
                 ++left_out_;
         }
@@ -145,8 +146,11 @@ class ChromeTrace {
 
     void write_events(const trace::RunPart& part, std::int64_t end_step) {
         std::vector<std::string> names;
-        for (const auto& region : part.file.header().regions)
+        std::vector<bool> communicates;
+        for (const auto& region : part.file.header().regions) {
+            communicates.push_back(region.path.find("/communication") != std::string::npos);
             names.push_back(fmt::format(R"("name":{},"cat":{})", json(region.name), json(region.path)));
+        }
         std::vector<std::int64_t> open;  // where the events around this one end, outermost first
         std::int32_t rank = -1;
         for (Event event : events_of(part, end_step)) {
@@ -158,10 +162,15 @@ class ChromeTrace {
                 ++shortened_;
             }
             open.push_back(event.end);
-            const std::int64_t id = process(rank);
-            entry(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},{},"args":{{"step":{}}}}})", id, id,
-                              microseconds(event.start), microseconds(event.end - event.start),
-                              names[static_cast<std::size_t>(event.region)], event.step));
+            const std::int64_t id = process(rank), duration = event.end - event.start;
+            const auto region = static_cast<std::size_t>(event.region);
+            std::string more;
+            if (event.bytes > 0) more = fmt::format(R"(,"bytes":{})", event.bytes);
+            if (event.bytes > 0 && duration > 0 && communicates[region])
+                more +=
+                    fmt::format(R"(,"GB/s":{:.4g})", static_cast<double>(event.bytes) / static_cast<double>(duration));
+            entry(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},{},"args":{{"step":{}{}}}}})", id, id,
+                              microseconds(event.start), microseconds(duration), names[region], event.step, more));
         }
     }
 
@@ -196,8 +205,8 @@ void write_chrome_trace(const trace::Run& run, Output& output) {
     const std::vector<std::int64_t> ends = ends_of(run);
     if (!has_events(run, ends))
         throw usage_error(
-            "{} holds no events; lockstep train records those of sampled steps, the first and then every 100th, unless "
-            "trace.detail is \"off\", and imported runs have none",
+            "{} holds no events; lockstep train records those of sampled steps, the first and then every "
+            "trace.events_every-th, unless trace.detail is \"off\", and imported runs have none",
             run.path);
     ChromeTrace(run, ends, output).write();
 }

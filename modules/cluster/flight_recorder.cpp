@@ -142,6 +142,7 @@ std::uint64_t FlightRecorder::begin(int group, FlightKind kind, std::size_t byte
     operation.kind = static_cast<std::int32_t>(kind);
     operation.peer = peer;
     operation.on_device = on_device ? 1 : 0;
+    if (on_device) bytes_ += bytes;
     operation.sequence.store(sequence, release);
     page_->operations.store(sequence, release);
     count.store(operation.number, release);
@@ -150,6 +151,8 @@ std::uint64_t FlightRecorder::begin(int group, FlightKind kind, std::size_t byte
 }
 
 void FlightRecorder::done(std::uint64_t sequence) {
+    const FlightPage::Operation& operation = slot(*page_, sequence);
+    if (operation.sequence.load(relaxed) == sequence && operation.done.load(relaxed) == 0) bytes_ += operation.bytes;
     end_operation(*page_, sequence, seconds_now());
     beat();
 }

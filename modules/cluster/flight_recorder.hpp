@@ -47,6 +47,8 @@ class FlightRecorder {
     // The operation this rank waits for; 0: none. Returns the previous one.
     std::uint64_t wait_for(std::uint64_t sequence);
     std::uint64_t newest() const;
+    // Of all operations that are done, or begun on a device: the buffers' sizes, not what the wire carries.
+    std::uint64_t bytes() const { return bytes_; }
     void device_reached(std::uint64_t sequence);  // the GPU has completed all operations up to this one
 
     void name_region(int region, const std::string& path);
@@ -60,7 +62,7 @@ class FlightRecorder {
   private:
     FlightPage* page_;
     bool mapped_ = false;
-    std::uint64_t device_done_ = 0;
+    std::uint64_t device_done_ = 0, bytes_ = 0;
 };
 
 FlightRecorder& flight_recorder();

@@ -358,6 +358,10 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back({"log.tensorboard", &description.log.tensorboard,
                     "Write the numbers of every step for TensorBoard, into `tensorboard/` in the run folder, too."});
     keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
+    keys.push_back(
+        {"trace.events_every", &description.trace.events_every,
+         "Steps between those of which every stretch is recorded by itself, with the bytes communicated in it, "
+         "for `export --to chrome`; the first step is one. 0: none."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
                     "A rank without progress for this long ends the run with exit code 5. 0: off."});
     keys.push_back(

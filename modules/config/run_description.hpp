@@ -135,6 +135,7 @@ struct LogSection {
 
 struct TraceSection {
     TraceDetail detail = TraceDetail::phase;
+    std::uint64_t events_every = 100;  // steps
 };
 
 struct WatchdogSection {

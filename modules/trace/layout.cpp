@@ -156,7 +156,8 @@ const hdf5::RecordType& event_record() {
                                            {"rank", ElementType::int32, offsetof(EventRow, rank)},
                                            {"region", ElementType::int32, offsetof(EventRow, region)},
                                            {"start", ElementType::fp64, offsetof(EventRow, start)},
-                                           {"end", ElementType::fp64, offsetof(EventRow, end)}},
+                                           {"end", ElementType::fp64, offsetof(EventRow, end)},
+                                           {"bytes", ElementType::uint64, offsetof(EventRow, bytes)}},
                                           sizeof(EventRow)};
     return type;
 }

@@ -35,6 +35,7 @@ struct EventRow {
     std::int64_t step = 0;
     std::int32_t rank = 0, region = 0;
     double start = 0, end = 0;
+    std::uint64_t bytes = 0;  // communicated by this rank within it; files of earlier versions have none
 };
 
 struct Header {

@@ -49,6 +49,7 @@ void RegionClock::leave_elsewhere(const Frame& left, double now) {
         paused_frames_.pop_back();
         frame.paused_now = false;
         frame.start = now;
+        frame.bytes = communicated();
     }
 }
 

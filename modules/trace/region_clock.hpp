@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "trace/tracer.hpp"
 
 namespace lockstep::trace {
@@ -18,6 +19,7 @@ struct Span {
     RegionId region = -1;
     std::int32_t unused = 0;
     double start = 0, end = 0;
+    std::uint64_t bytes = 0;  // communicated within it
 };
 
 class RegionClock {
@@ -64,17 +66,22 @@ class RegionClock {
         std::uint32_t entered = 0;  // ancestors entered with it
         std::uint32_t paused = 0;   // frames paused while it is open
         double start = 0;
+        std::uint64_t bytes = 0;  // communicated before
     };
     void enter(RegionId region, double now) {
-        frames_.push_back({region, false, 0, 0, now});
+        frames_.push_back({region, false, 0, 0, now, communicated()});
         ++calls_[static_cast<std::size_t>(region)];
         running_ = region;
     }
     void account(Frame& frame, double now) {
         times_[static_cast<std::size_t>(frame.region)] += now - frame.start;
-        if (recording_ && spans_.size() < most_spans) spans_.push_back({0, frame.region, 0, frame.start, now});
+        const std::uint64_t bytes = communicated();
+        if (recording_ && spans_.size() < most_spans)
+            spans_.push_back({0, frame.region, 0, frame.start, now, bytes - frame.bytes});
         frame.start = now;
+        frame.bytes = bytes;
     }
+    static std::uint64_t communicated() { return cluster::flight_recorder().bytes(); }
     bool on_path(RegionId ancestor, RegionId region) const;
     void begin_elsewhere(RegionId region, double now);
     void leave_elsewhere(const Frame& left, double now);

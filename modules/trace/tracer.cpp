@@ -228,7 +228,7 @@ void Tracer::Implementation::gather_events(RowBatch& batch, std::size_t most) {
         const std::size_t rank = i / most;
         const double zero = clock_zero + header.ranks[rank].clock_offset;
         batch.events.push_back(
-            {span.step, static_cast<std::int32_t>(rank), span.region, span.start - zero, span.end - zero});
+            {span.step, static_cast<std::int32_t>(rank), span.region, span.start - zero, span.end - zero, span.bytes});
     }
 }
 

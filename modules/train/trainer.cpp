@@ -2,8 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
+#include <limits>
 
 #include "base/clock.hpp"
 #include "base/fault.hpp"
@@ -29,6 +31,8 @@ std::unique_ptr<trace::Tracer> open_trace(const Launch& launch) {
     const cluster::GridPlace& grid = launch.groups.place;
     trace::TracerOptions options;
     options.detail = launch.description.trace.detail;
+    options.event_every = static_cast<std::int64_t>(
+        std::min<std::uint64_t>(launch.description.trace.events_every, std::numeric_limits<std::int64_t>::max()));
     options.folder = launch.folders.run_path;
     options.run_name = launch.description.run.name;
     options.description = config::to_toml(launch.resolved());

@@ -89,6 +89,10 @@ BOOST_AUTO_TEST_CASE(a_trace_is_inspected_and_summarised) {
     const Json json = Json::parse(summary.out);
     BOOST_TEST(json["totals"]["steps"] == 12);
     BOOST_TEST(json["totals"]["validation"].is_null());  // that program did not trace its losses
+    const Result events = Process(analyze_program + " export traced --to chrome", copies.path).wait();
+    check_exit(events, 0);
+    BOOST_TEST(contains(events.out, "\"ph\":\"X\""));
+    BOOST_TEST(!contains(events.out, ",\"bytes\":"));  // nor the bytes of its events
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -53,6 +53,8 @@ BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
             // Every rank makes another number of calls, so rows that were mixed up would show.
             for (int call = 0; call <= rank; ++call) const Scope in_forward(tracer, forward);
             const Scope in_data(tracer, data);
+            std::vector<double> numbers(static_cast<std::size_t>(i), 1);
+            world->all_reduce(numbers, cluster::Reduce::sum);
             tracer.memory(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i), 9);
         }
         tracer.finish_step(numbers_of(i, static_cast<double>(i) + 0.1 * rank));
@@ -101,6 +103,10 @@ BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
         for (const EventRow& event : file.read_events()) {
             BOOST_TEST((event.step == 1 || event.step % 10 == 0));
             if (event.region == forward) ++events[static_cast<std::size_t>(event.rank)];
+            const std::int64_t communicated = 8 * event.step;
+            if (event.region == forward) BOOST_TEST(event.bytes == 0u);
+            if (event.region == data || event.region == step)
+                BOOST_TEST(event.bytes == static_cast<std::uint64_t>(communicated));
         }
         for (std::size_t r = 0; r < size; ++r) BOOST_TEST(events[r] == 3 * (r + 1));
         std::filesystem::remove_all(folder);

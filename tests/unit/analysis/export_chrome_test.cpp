@@ -132,6 +132,28 @@ BOOST_AUTO_TEST_CASE(every_event_is_where_it_was_on_its_rank) {
     BOOST_TEST(about.at("model.mixer") == "ttt-linear");
 }
 
+BOOST_AUTO_TEST_CASE(bytes_and_their_rate_stand_with_what_communicated) {
+    const TemporaryFolder folder("export-bytes");
+    trace::Header header = trace::test::make_header(
+        1, {"epoch", "epoch/step", "epoch/step/communication", "epoch/step/communication/data"});
+    std::vector<trace::EventRow> events = {event(1, 0, 3, 1000, 3000), event(1, 0, 3, 4000, 4000),
+                                           event(1, 0, 3, 5000, 6000), event(1, 0, 1, 0, 9000)};
+    events[0].bytes = events[1].bytes = 500;
+    events[3].bytes = 1000;
+    write_launch(folder / "run", header, 1, 2, events);
+    const Output output = analyze(folder, "export " + folder / "run" + " --to chrome");
+    BOOST_TEST(output.code == 0, output.errors);
+    std::vector<json> shown;
+    const json whole = json::parse(output.text);
+    for (const json& entry : whole.at("traceEvents"))
+        if (entry.at("ph") == "X") shown.push_back(entry.at("args"));
+    BOOST_REQUIRE(shown.size() == 4u);
+    BOOST_TEST(shown[0] == (json{{"step", 1}, {"bytes", 1000}}));                 // the step computes, too
+    BOOST_TEST(shown[1] == (json{{"step", 1}, {"bytes", 500}, {"GB/s", 0.25}}));  // in 2 microseconds
+    BOOST_TEST(shown[2] == (json{{"step", 1}, {"bytes", 500}}));                  // of no length
+    BOOST_TEST(shown[3] == (json{{"step", 1}}));
+}
+
 BOOST_AUTO_TEST_CASE(what_can_not_be_shown_as_it_is_is_said) {
     const TemporaryFolder folder("export-odd-events");
     constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
