@@ -13,7 +13,7 @@ bool RegionClock::on_path(RegionId ancestor, RegionId region) const {
 // `region` is not a child of the innermost open one. Open regions off its path are paused (validation pauses epoch;
 // communication pauses backward), so that siblings never count the same second twice; ancestors not yet open are
 // entered with it.
-void RegionClock::begin_elsewhere(RegionId region, double now) {
+void RegionClock::begin_elsewhere(RegionId region, double now, Call call) {
     std::uint32_t paused = 0;
     RegionId open_ancestor = -1;
     for (std::size_t i = 0; i < frames_.size(); ++i) {
@@ -33,8 +33,8 @@ void RegionClock::begin_elsewhere(RegionId region, double now) {
     for (RegionId above = parents_[static_cast<std::size_t>(region)]; above != open_ancestor;
          above = parents_[static_cast<std::size_t>(above)])
         path.push_back(above);
-    for (auto above = path.rbegin(); above != path.rend(); ++above) enter(*above, now);
-    enter(region, now);
+    for (auto above = path.rbegin(); above != path.rend(); ++above) enter(*above, now, Call::begins);
+    enter(region, now, call);
     frames_.back().entered = static_cast<std::uint32_t>(path.size());
     frames_.back().paused = paused;
 }

@@ -33,11 +33,11 @@ class RegionClock {
     std::size_t regions() const { return parents_.size(); }
     RegionId running() const { return running_; }  // the innermost open one; -1: none
 
-    void begin(RegionId region) {
+    void begin(RegionId region, Call call = Call::begins) {
         LOCKSTEP_ASSERT(static_cast<std::size_t>(region) < parents_.size());
         const double now = seconds_now();
-        if (parents_[static_cast<std::size_t>(region)] != running_) return begin_elsewhere(region, now);
-        enter(region, now);
+        if (parents_[static_cast<std::size_t>(region)] != running_) return begin_elsewhere(region, now, call);
+        enter(region, now, call);
     }
     void end(RegionId region) {
         LOCKSTEP_ASSERT(region == running_ && region >= 0);  // regions end in reverse order
@@ -68,9 +68,9 @@ class RegionClock {
         double start = 0;
         std::uint64_t bytes = 0;  // communicated before
     };
-    void enter(RegionId region, double now) {
+    void enter(RegionId region, double now, Call call) {
         frames_.push_back({region, false, 0, 0, now, communicated()});
-        ++calls_[static_cast<std::size_t>(region)];
+        if (call == Call::begins) ++calls_[static_cast<std::size_t>(region)];
         running_ = region;
     }
     void account(Frame& frame, double now) {
@@ -83,7 +83,7 @@ class RegionClock {
     }
     static std::uint64_t communicated() { return cluster::flight_recorder().bytes(); }
     bool on_path(RegionId ancestor, RegionId region) const;
-    void begin_elsewhere(RegionId region, double now);
+    void begin_elsewhere(RegionId region, double now, Call call);
     void leave_elsewhere(const Frame& left, double now);
 
     std::vector<RegionId> parents_;

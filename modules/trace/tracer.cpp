@@ -323,9 +323,9 @@ RegionId Tracer::region(const std::string& path, Detail least) {
     return id;
 }
 
-void Tracer::begin(RegionId region) {
+void Tracer::begin(RegionId region, Call call) {
     if (region < 0) return;
-    implementation_->clock.begin(region);
+    implementation_->clock.begin(region, call);
     cluster::flight_recorder().set_region(region);
 }
 

@@ -18,6 +18,9 @@ using Detail = config::TraceDetail;
 
 using RegionId = int;
 
+// Whether entering a region counts as a call, or goes on with what an earlier call began.
+enum class Call { begins, continues };
+
 struct TracerOptions {
     Detail detail = Detail::phase;
     std::string folder;                   // runs/NAME
@@ -35,8 +38,8 @@ class Tracer {
     ~Tracer();
 
     RegionId region(const std::string& path,
-                    Detail least = Detail::phase);  // -1 if the run's detail is below `least`
-    void begin(RegionId region);                    // nested; repeatable within a step; -1 is a no-op
+                    Detail least = Detail::phase);          // -1 if the run's detail is below `least`
+    void begin(RegionId region, Call call = Call::begins);  // nested; repeatable within a step; -1 is a no-op
     void end(RegionId region);
     void memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak);  // bytes, of this step
 
@@ -72,7 +75,9 @@ class OptionalScope {
 
 class Scope {
   public:
-    Scope(Tracer& tracer, RegionId region) : tracer_(tracer), region_(region) { tracer_.begin(region_); }
+    Scope(Tracer& tracer, RegionId region, Call call = Call::begins) : tracer_(tracer), region_(region) {
+        tracer_.begin(region_, call);
+    }
     ~Scope() { tracer_.end(region_); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;

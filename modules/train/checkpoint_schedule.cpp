@@ -45,7 +45,7 @@ bool CheckpointSchedule::pending() const {
 
 bool CheckpointSchedule::save(std::int64_t step, bool wait) {
     if (step != saved_step_ && pending()) commit();
-    const trace::Scope timed(tracer_, region_);
+    const trace::Scope timed(tracer_, region_, step == saved_step_ ? trace::Call::continues : trace::Call::begins);
     if (step == saved_step_) return writer_.finish();
     saved_step_ = step;
     last_save_ = seconds_now();
@@ -61,7 +61,7 @@ bool CheckpointSchedule::save(std::int64_t step, bool wait) {
 }
 
 bool CheckpointSchedule::commit() {
-    const trace::Scope timed(tracer_, region_);
+    const trace::Scope timed(tracer_, region_, trace::Call::continues);
     const bool committed = writer_.commit();
     if (committed) log_committed();
     return committed;
@@ -69,7 +69,7 @@ bool CheckpointSchedule::commit() {
 
 double CheckpointSchedule::before_update() {
     if (!writer_.needs_values()) return 0;
-    const trace::Scope timed(tracer_, region_);
+    const trace::Scope timed(tracer_, region_, trace::Call::continues);
     return writer_.release();
 }
 

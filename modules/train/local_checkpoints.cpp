@@ -121,7 +121,7 @@ void LocalCheckpoints::save(std::int64_t step) {
 }
 
 void LocalCheckpoints::commit() {
-    const trace::Scope timed(tracer_, region_);
+    const trace::Scope timed(tracer_, region_, trace::Call::continues);
     if (!writer_->commit()) return;
     const checkpoint::Writer::Cost& cost = writer_->cost();
     const auto bytes = static_cast<double>(cost.bytes);

@@ -347,6 +347,10 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
         BOOST_TEST(phases[name]["calls"].get<double>() > 0, name << " was never called");
     }
     BOOST_TEST(phases["forward"]["calls"] == 12 * 3);  // six sequences a rank, two at a time
+    // Committing one later is no further call.
+    BOOST_TEST(
+        phases["checkpoint"]["calls"].get<double>() ==
+        static_cast<double>(count_of(read_file(run_folder(folder) / "log.txt"), " checkpoint checkpoints/small/")));
     const auto losses = numbers_of(folder, "loss");
     for (const Json& rank : summary["ranks"])
         BOOST_TEST(std::abs(rank["loss"]["last"].get<double>() - losses.at(12)) < 1);
