@@ -22,7 +22,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
+.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
@@ -45,6 +45,7 @@ help:
 	@echo 'make format       format the sources with clang-format 14'
 	@echo 'make tidy         check the sources with clang-tidy 14'
 	@echo 'make install      build build/install without tests and fault injection, install to PREFIX=$(PREFIX)'
+	@echo 'make dist         write $(BUILD)/lockstep-VERSION.tar.gz and its .sha256 from the commit that is checked out'
 	@echo 'make clean        remove $(BUILD), including the demo'
 	@echo 'Parallel jobs: JOBS=$(JOBS).'
 
@@ -134,16 +135,32 @@ quality-long: dependencies
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
 	JOBS=$(JOBS) MINUTES=$(MINUTES) bench/quality_long $(BUILD)/quality-long $(BUILD)
 
+# Found by find, not by git, which a release archive does not need.
 format:
-	git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i
+	find analysis bench modules src tests \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -type f -print0 | \
+	    xargs -0 clang-format -i
 
 tidy: build
-	git ls-files 'modules/*.cpp' 'src/*.cpp' 'analysis/*.cpp' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD)
+	find analysis modules src -name '*.cpp' -type f -print0 | xargs -0 -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD)
 
 install: dependencies
 	cmake -S . -B build/install $(call GENERATOR,build/install) -DLOCKSTEP_TESTS=OFF $(ALL_GPUS) $(CMAKE_FLAGS)
 	cmake --build build/install --parallel $(JOBS)
 	cmake --install build/install --prefix $(PREFIX)
+
+# Settings that would change the archive are set, so that the same commit gives the same bytes for everyone: permissions, line
+# ends, attributes. gzip -n leaves out the time. A folder inside a checkout (an unpacked archive) is none itself.
+GIT_ARCHIVE = git -c tar.umask=0022 -c core.autocrlf=false -c core.eol=lf -c core.attributesFile=/dev/null archive
+dist:
+	@prefix=$$(git rev-parse --show-prefix 2>/dev/null) && [ -z "$$prefix" ] || \
+	    { echo 'make dist: this folder is not a git checkout; the archive is made from a commit' >&2; exit 2; }
+	@changes=$$(git status --porcelain) && [ -z "$$changes" ] || \
+	    { echo 'make dist: there are changes that are not committed; commit them or set them aside (git stash -u)' >&2; exit 2; }
+	@mkdir -p $(BUILD)
+	@version=$$(sed -n 's/^project(lockstep VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt) && name=lockstep-$$version && \
+	    $(GIT_ARCHIVE) --format=tar --prefix=$$name/ --output=$(BUILD)/$$name.tar HEAD && \
+	    gzip -9 -n -f $(BUILD)/$$name.tar && cd $(BUILD) && sha256sum $$name.tar.gz >$$name.tar.gz.sha256 && \
+	    cat $$name.tar.gz.sha256
 
 clean:
 	rm -rf $(BUILD)

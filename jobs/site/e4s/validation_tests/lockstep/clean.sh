@@ -1,0 +1,2 @@
+#!/bin/bash
+rm -rf runs checkpoints text.txt tokens.h5
