@@ -21,13 +21,9 @@ show() {
     printf '$%s\n' "$(printf ' %q' "$@")" >&2
     "$@"
 }
-# Trains with the given options. The log file gets everything, the terminal every 25th step.
+# Trains with the given options.
 train() {
-    show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" "$@" 2>&1 | while IFS= read -r line; do
-        printf '%s\n' "$line" >>"$log"
-        if [[ $line =~ \ step\ ([0-9]+)/[0-9]+\ \| ]] && ((BASH_REMATCH[1] % 25 != 0)); then continue; fi
-        printf '%s\n' "$line"
-    done
+    show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" "$@" 2>&1 | tee -a "$log"
 }
 # A CMake cache variable of the build.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | head -n 1; }
