@@ -54,6 +54,8 @@ struct SpanFigures {
     std::int64_t number = 0, steps = 0, first_step = 0, last_step = 0, tokens = 0, skipped = 0;
     double tokens_per_rank = 0;          // each step's tokens divided by the ranks that took part
     double seconds = 0, model_flop = 0;  // seconds: the slowest rank's, summed over steps
+    double joules = 0;                   // of steps whose energy was measured; 0: none's was
+    std::int64_t measured_tokens = 0;    // of those
     Mean loss;
     Validations validations;
     PhaseSums mean;

@@ -145,7 +145,8 @@ const hdf5::RecordType& step_record() {
                          {"wall_time", ElementType::fp64, at(row.wall_time)},
                          {"validation_loss", ElementType::fp64, at(row.validation.loss)},
                          {"validation_bits_per_byte", ElementType::fp64, at(row.validation.bits_per_byte)},
-                         {"validation_tokens", ElementType::int64, at(row.validation.tokens)}};
+                         {"validation_tokens", ElementType::int64, at(row.validation.tokens)},
+                         {"joules", ElementType::fp64, at(row.joules)}};
         return record;
     }();
     return type;

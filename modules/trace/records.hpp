@@ -24,6 +24,7 @@ struct StepRecord {
     double seconds = 0;                                     // on the slowest rank
     double model_flop = 0, hardware_flop = 0;               // of this step, all ranks; hardware: including recompute
     ValidationRecord validation;
+    double joules = 0;  // since the step before ended, of the nodes that have counters; 0: none has
 
     double per_second(double amount) const { return amount / seconds; }
 };

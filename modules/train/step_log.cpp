@@ -27,7 +27,8 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
       regions_(regions),
       progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops,
                  launch.description.log.every}),
-      other_work_(threads()) {
+      other_work_(threads()),
+      energy_(launch) {
     if (launch.folders.run) {
         const std::int64_t first = launch.resume.state.step + 1;
         launch.folders.run->open_metrics(first - 1);
@@ -54,7 +55,8 @@ void StepLog::compare_ranks(std::int64_t step) {
     slow_ranks_->add(step, worked);
 }
 
-void StepLog::add(const trace::StepNumbers& numbers) {
+void StepLog::add(trace::StepNumbers numbers) {
+    numbers.joules = energy_.take();
     open_row_ = numbers;
     if (!launch_.folders.run) return;
     const double now = seconds_now();

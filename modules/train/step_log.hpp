@@ -11,6 +11,7 @@
 #include "train/launch.hpp"
 #include "train/progress.hpp"
 #include "train/regions.hpp"
+#include "train/step_energy.hpp"
 #include "watch/other_work.hpp"
 #include "watch/slow_ranks.hpp"
 
@@ -23,9 +24,9 @@ class StepLog {
 
     // Periodically collective; for exactly timed steps, before anything else joins their row.
     void compare_ranks(std::int64_t step);
-    // For a step whose `seconds` are the slowest rank's. Its trace row stays open for what the ranks do before the next
-    // step.
-    void add(const trace::StepNumbers& numbers);
+    // Collective. For a step whose `seconds` are the slowest rank's; its energy is filled in. Its trace row stays open
+    // for what the ranks do before the next step.
+    void add(trace::StepNumbers numbers);
     // Of the step whose row is open.
     void add_validation(const Evaluation& evaluation);
     // The log line of the last step, where it has none yet.
@@ -42,6 +43,7 @@ class StepLog {
     std::optional<tensorboard::EventFile> tensorboard_;  // on rank 0, where log.tensorboard is set
     std::optional<trace::StepNumbers> open_row_;
     watch::OtherWork other_work_;
+    StepEnergy energy_;
     double last_status_ = 0;
 };
 

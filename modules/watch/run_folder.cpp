@@ -154,6 +154,10 @@ void RunFolder::write_step(const trace::StepNumbers& numbers) {
                  {"batch", numbers.batch},
                  {"loss_scale", numbers.loss_scale},
                  {"zero_gradients", numbers.zero_gradients}};
+    if (numbers.joules > 0) {
+        line["joules"] = numbers.joules;
+        line["joules_per_token"] = numbers.joules / static_cast<double>(numbers.tokens);
+    }
     if (numbers.skipped != 0) line["skipped"] = true;
     write_metrics_line(line.dump());
 }
