@@ -11,9 +11,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string_view>
 
+#include "analysis/report/colours.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/report/tics.hpp"
 #include "base/error.hpp"
 
 namespace lockstep::analysis {
@@ -79,7 +82,11 @@ std::string one_line(std::string words) {
     return line.substr(0, 600);
 }
 
-std::string run_gnuplot(const std::string& script, const std::string& plot) {
+struct Output {
+    std::string svg, errors;
+};
+
+Output run_gnuplot(const std::string& script, const std::string& plot) {
     const MemoryFile input, output, errors;
     input.write(script);
     FileActions actions;
@@ -106,14 +113,44 @@ std::string run_gnuplot(const std::string& script, const std::string& plot) {
         throw fault_error("gnuplot failed (exit code {}) at the plot {}: {}", WEXITSTATUS(status), plot,
                           words.empty() ? "no message" : words);
     }
-    return svg;
+    return {svg, errors.read()};
 }
 
-std::string terminal(const Plot& plot) {
+// Where it is drawn, and how far the axes are from its edges.
+// A file has white paper; a page has its own.
+std::string terminal(const Plot& plot, int height, int legend, const char* paper) {
     return fmt::format(
         "set encoding utf8\n"
-        "set terminal svg size {},{} dynamic noenhanced font 'sans-serif,{}' background 'white'\n",
-        plot.width, plot.height, font_size);
+        "set terminal svg size {},{} dynamic noenhanced font 'sans-serif,{}'{}\n"
+        "set tmargin at screen {:.5f}\nset bmargin at screen {:.5f}\nset rmargin at screen {:.5f}\n",
+        plot.width, height, font_size, paper, 1 - static_cast<double>(space_above) / height,
+        static_cast<double>(space_below + legend) / height, 1 - static_cast<double>(space_right) / plot.width);
+}
+
+constexpr const char* area_mark = "area:";
+
+// What `ask_area` makes gnuplot say, in pixels from the bottom.
+Area area_of(const std::string& words, int height) {
+    Area area;
+    const std::size_t at = words.find(area_mark);
+    if (at == std::string::npos) return area;
+    std::istringstream numbers(words.substr(at + std::string_view(area_mark).size()));
+    double x_base = 0, y_base = 0;
+    numbers >> area.left >> area.right >> area.bottom >> area.top >> area.x_low >> area.x_high >> area.y_low >>
+        area.y_high >> x_base >> y_base;
+    if (!numbers) return {};
+    area.bottom = height - area.bottom;
+    area.top = height - area.top;
+    area.x_logarithmic = x_base > 0;
+    area.y_logarithmic = y_base > 0;
+    return area;
+}
+
+std::string ask_area() {
+    return fmt::format(
+        "print '{}', GPVAL_TERM_XMIN, GPVAL_TERM_XMAX, GPVAL_TERM_YMIN, GPVAL_TERM_YMAX, GPVAL_X_MIN, GPVAL_X_MAX, "
+        "GPVAL_Y_MIN, GPVAL_Y_MAX, GPVAL_X_LOG, GPVAL_Y_LOG\n",
+        area_mark);
 }
 
 void replace_all(std::string& text, std::string_view what, std::string_view with) {
@@ -163,10 +200,11 @@ bool gnuplot_found() {
     }
 }
 
-std::string draw(const Plot& plot) {
-    return run_gnuplot(
-        terminal(plot) + "$rows << END_OF_ROWS\n" + data_text(plot) + "END_OF_ROWS\ndata = '$rows'\n" + plot.script,
-        plot.name);
+Drawing draw(const Plot& plot) {
+    const Output output = run_gnuplot(terminal(plot, plot.height, 0, "") + "unset key\n$rows << END_OF_ROWS\n" +
+                                          data_text(plot) + "END_OF_ROWS\ndata = '$rows'\n" + plot.script + ask_area(),
+                                      plot.name);
+    return {output.svg, area_of(output.errors, plot.height)};
 }
 
 std::string inline_svg(const std::string& svg, const Plot& plot) {
@@ -184,21 +222,26 @@ std::string inline_svg(const std::string& svg, const Plot& plot) {
     }
     replace_all(body, "url(#", "url(#" + prefix);
     remove_unused_definitions(body, body, prefix);
-    return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", plot.width, plot.height,
-                       escape_markup(plot.title + ". " + plot.caption)) +
+    body = with_scheme_colours(body);
+    return fmt::format("<svg class=\"plot\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", plot.width,
+                       plot.height, escape_markup(plot.title + ". " + plot.caption)) +
            body;
 }
 
-void write_plot(const std::string& folder, const Plot& plot, const std::string& svg) {
+void write_plot(const std::string& folder, const Plot& plot) {
     std::error_code problem;
     std::filesystem::create_directories(folder, problem);
     if (problem) throw usage_error("the folder {} for the plots cannot be created: {}", folder, problem.message());
     const std::string path = folder + "/" + plot.name;
-    write_file(path + ".svg", svg);
+    const FileLegend legend = file_legend(plot);
+    const std::string before = terminal(plot, legend.whole, legend.height, " background 'white'") + legend.script;
     write_file(path + ".dat", data_text(plot));
-    write_file(path + ".gp",
-               fmt::format("# {}: gnuplot {}.gp\n{}set output '{}.svg'\ndata = '{}.dat'\n{}", clean_text(plot.title),
-                           plot.name, terminal(plot), plot.name, plot.name, plot.script));
+    write_file(path + ".gp", fmt::format("# {}: gnuplot {}.gp\n{}set output '{}.svg'\ndata = '{}.dat'\n{}",
+                                         clean_text(plot.title), plot.name, before, plot.name, plot.name, plot.script));
+    write_file(path + ".svg", run_gnuplot(fmt::format("{}$rows << END_OF_ROWS\n{}END_OF_ROWS\ndata = '$rows'\n{}",
+                                                      before, data_text(plot), plot.script),
+                                          plot.name)
+                                  .svg);
 }
 
 }  // namespace lockstep::analysis

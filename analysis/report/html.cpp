@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/report/page_script.hpp"
 #include "analysis/report/style.hpp"
 #include "analysis/report/text.hpp"
 #include "base/format.hpp"
@@ -92,14 +93,14 @@ void Html::definitions(const std::vector<std::pair<std::string, std::string>>& t
 }
 
 std::string html_page(std::string_view title, const std::string& body) {
-    // The policy forbids loading or running anything: the page is self-contained.
+    // The policy forbids loading anything and running anything but the page's own script: the page is self-contained.
     return fmt::format(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src &#39;none&#39;; style-src "
-        "&#39;unsafe-inline&#39;; img-src data:; base-uri &#39;none&#39;; form-action &#39;none&#39;\"/>\n"
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src &#39;none&#39;; script-src "
+        "&#39;{}&#39;; style-src &#39;unsafe-inline&#39;; img-src data:; base-uri &#39;none&#39;; form-action &#39;none&#39;\"/>\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-        "<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</html>\n",
-        escape_markup(title), page_style, body);
+        "<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n{}</main>\n<script>{}</script>\n</body>\n</html>\n",
+        page_script_hash, escape_markup(title), page_style(), body, page_script);
 }
 
 }  // namespace lockstep::analysis

@@ -5,13 +5,63 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/output/values.hpp"
+#include "analysis/report/colours.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/report/tics.hpp"
 
 namespace lockstep::analysis {
 
-const std::vector<std::string> line_colours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                               "#000000", "#E69F00", "#56B4E9"};
+std::string Style::gnuplot() const {
+    const std::string line = fmt::format("lw {:g} dt {}", width, dash);
+    const std::string points = fmt::format("pt {} ps {:g}", point, point_size);
+    // gnuplot's colours begin with how transparent they are.
+    const int transparent = static_cast<int>(std::lround(255 * (1 - opacity)));
+    const std::string in =
+        transparent > 0 ? fmt::format("lc rgb '#{:02x}{}'", transparent, colour.substr(1)) : "lc rgb '" + colour + "'";
+    switch (shape) {
+        case Shape::line:
+            return fmt::format("with lines {} {}", in, line);
+        case Shape::points:
+            return fmt::format("with points {} lw {:g} {}", in, width, points);
+        case Shape::line_and_points:
+            return fmt::format("with linespoints {} {} {}", in, line, points);
+        case Shape::band:
+            return fmt::format("with filledcurves fc rgb '{}' fs transparent solid {:g} noborder", colour, opacity);
+        case Shape::box:
+            break;
+    }
+    return fmt::format("with boxes fc rgb '{}' fs solid 1 border rgb '#444444'", colour);
+}
+
+std::string Style::swatch() const {
+    constexpr const char* dashes[] = {"", "5 3", "1.5 2.5", "6 3 1.5 3", "7 3 1.5 3 1.5 3"};
+    const std::string paint = in_scheme(colour);
+    std::string inside;
+    if (shape == Shape::band)
+        inside = fmt::format("<rect x=\"1\" y=\"2\" width=\"28\" height=\"10\" fill=\"{}\" fill-opacity=\"{:g}\"/>",
+                             paint, opacity);
+    if (shape == Shape::box)
+        inside = fmt::format("<rect x=\"9\" y=\"1.5\" width=\"12\" height=\"11\" fill=\"{}\" stroke=\"{}\"/>", paint,
+                             in_scheme("#444444"));
+    if (shape == Shape::line || shape == Shape::line_and_points)
+        inside = fmt::format(
+            "<path d=\"M1 7H29\" fill=\"none\" stroke=\"{}\" stroke-width=\"{:g}\" stroke-opacity=\"{:g}\"{}/>", paint,
+            width, opacity, dash % 5 == 1 ? "" : fmt::format(" stroke-dasharray=\"{}\"", dashes[(dash + 4) % 5]));
+    if (shape == Shape::points || shape == Shape::line_and_points) {
+        // gnuplot's points: 4 to 9 are a square, a circle and a triangle, each open and filled; 13 is a diamond.
+        const bool filled = point % 2 == 1;
+        const std::string ink = fmt::format("fill=\"{}\" stroke=\"{}\"", filled ? paint : "var(--paper)", paint);
+        if (point == 6 || point == 7)
+            inside += fmt::format("<circle cx=\"15\" cy=\"7\" r=\"3.8\" {}/>", ink);
+        else
+            inside += fmt::format("<path d=\"{}\" {}/>",
+                                  point < 6    ? "M11.5 3.5H18.5V10.5H11.5Z"
+                                  : point < 10 ? "M15 2.5L19.3 10.5H10.7Z"
+                                               : "M15 2L20 7L15 12L10 7Z",
+                                  ink);
+    }
+    return "<svg class=\"swatch\" viewBox=\"0 0 30 14\" aria-hidden=\"true\">" + inside + "</svg>";
+}
 
 Plot Plot::without(const std::string& reason, const std::string& name, const std::string& title) {
     Plot plot;
@@ -21,21 +71,36 @@ Plot Plot::without(const std::string& reason, const std::string& name, const std
     return plot;
 }
 
-void Curves::add(Block block, const std::string& drawing, const std::string& title) {
+void Curves::add(Block block, const Style& style, const std::string& title, const std::string& hover,
+                 const std::string& columns) {
     if (block.rows.empty()) return;
-    parts_.push_back(fmt::format("data index {} {} title {}", plot.blocks.size(), drawing, gnuplot_string(title)));
+    parts_.push_back(fmt::format("data index {} {}{} title {}", plot.blocks.size(),
+                                 columns.empty() ? "" : "using " + columns + " ", style.gnuplot(),
+                                 gnuplot_string(title)));
+    if (!title.empty()) plot.legend.emplace_back(style, title);
+    if (!hover.empty()) {
+        plot.curves.push_back({hover, {}});
+        for (const auto& row : block.rows) plot.curves.back().points.emplace_back(row[0], row[1]);
+    }
     plot.blocks.push_back(std::move(block));
-    titles_ += title.empty() ? 0 : 1;
 }
 
-void Curves::add_to_legend(const std::string& drawing, const std::string& title) {
-    parts_.push_back(fmt::format("NaN {} title {}", drawing, gnuplot_string(title)));
-    ++titles_;
+void Curves::add_to_legend(const Style& style, const std::string& title) {
+    parts_.push_back(fmt::format("NaN {} title {}", style.gnuplot(), gnuplot_string(title)));
+    plot.legend.emplace_back(style, title);
 }
 
-Plot Curves::done(const std::string& before) {
-    plot.height += legend_height(titles_);
-    plot.script = fmt::format("{}plot {}\n", before, fmt::join(parts_, ", \\\n     "));
+std::vector<double> Curves::values() const {
+    std::vector<double> all;
+    for (const Block& block : plot.blocks)
+        for (const auto& row : block.rows) all.insert(all.end(), row.begin() + 1, row.end());
+    return all;
+}
+
+Plot Curves::done(const std::string& x, const std::string& y, const std::string& ranges) {
+    plot.x_name = x;
+    plot.y_name = y;
+    plot.script = fmt::format("{}{}plot {}\n", axes(x, y), ranges, fmt::join(parts_, ", \\\n     "));
     return std::move(plot);
 }
 
@@ -110,62 +175,51 @@ std::vector<std::vector<double>> band(const Curve& curve, std::size_t most) {
     return rows;
 }
 
-std::string line_and_dash(std::size_t index) {
-    return fmt::format("lc rgb '{}' lw 2.2 dt {}", line_colours[index % line_colours.size()], index % 5 + 1);
+Style line_style(std::size_t index) {
+    Style style;
+    style.colour = line_colours[index % line_colours.size()];
+    style.dash = static_cast<int>(index % 5) + 1;
+    return style;
 }
 
-std::string line_style(std::size_t index) {
-    // gnuplot's dash types 1 to 5; points: filled circle, square, triangle, diamond, then the open ones.
+Style line_and_points_style(std::size_t index) {
     constexpr int points[] = {7, 5, 9, 13, 6, 4, 8};
-    return fmt::format("{} pt {} ps 0.8", line_and_dash(index), points[index % 7]);
+    Style style = line_style(index);
+    style.shape = Style::Shape::line_and_points;
+    style.point = points[index % 7];
+    return style;
 }
 
 std::string axes(const std::string& x, const std::string& y) {
     return fmt::format(
-        "set border 3 lc rgb '#555555'\n"
-        "set tics nomirror scale 0.5 textcolor rgb '#222222'\n"
-        "set grid xtics ytics lc rgb '#dddddd' lt 1 lw 0.7\n"
-        "set key above left vertical maxcols 1 Left reverse samplen 3 spacing 1.1 noautotitle\n"
-        "set xlabel {} offset 0,0.4\n"
-        "set ylabel {}\n",
-        gnuplot_string(x), gnuplot_string(y));
+        "set border 3 lc rgb '{}'\n"
+        "set tics nomirror scale 0.5 textcolor rgb '{}'\n"
+        "set grid xtics ytics lc rgb '{}' lt 1 lw 0.7\n"
+        "set xlabel {} offset 0,0.4 textcolor rgb '{}'\n"
+        "set ylabel {} textcolor rgb '{}'\n",
+        frame_colour, word_colour, grid_colour, gnuplot_string(x), word_colour, gnuplot_string(y), word_colour);
 }
 
-std::string rank_tics(const std::vector<double>& ranks) {
-    std::string tics;
-    // At most one tic per 0.3 doublings, so that labels do not overlap.
-    double last = 0;
-    const double apart = std::max(0.3, std::log2(ranks.back() / ranks.front()) / 12);
-    for (const double rank : ranks) {
-        if (last > 0 && std::log2(rank / last) < apart) continue;
-        tics += fmt::format("{}{} {:g}", tics.empty() ? "" : ", ", gnuplot_tic(fmt::format("{:g}", rank)), rank);
-        last = rank;
+FileLegend file_legend(const Plot& plot) {
+    constexpr double size = 12, letter = 0.64 * size, sample = 50;
+    FileLegend legend;
+    legend.whole = plot.height;
+    if (plot.legend.empty()) {
+        legend.script = "unset key\n";
+        return legend;
     }
-    return fmt::format("set logscale x 2\nset xtics ({})\nset xrange [{:g}:{:g}]\n", tics, ranks.front() / 1.1,
-                       ranks.back() * 1.1);
-}
-
-std::string step_tics(std::int64_t first, std::int64_t last, int width) {
-    const double low = static_cast<double>(first) - 1, high = static_cast<double>(last);
-    constexpr double digit = 0.57 * font_size, margins = 90;  // pixels; what stands left and right of the axis
-    const double label = digit * static_cast<double>(whole_words(high).size() + 2);
-    const double least = (high - low) * label / (width - margins);
-    double decade = 1, apart = 1;
-    while (10 * decade < least) decade *= 10;
-    for (const double factor : {10.0, 5.0, 2.0, 1.0})
-        if (factor * decade >= least) apart = factor * decade;
-    std::string tics;
-    const double start = std::ceil(low / apart) * apart;
-    const auto count = static_cast<int>((high - start) / apart);  // few: they have `least` between them
-    for (int i = 0; i <= count; ++i) {
-        const double tic = start + i * apart;
-        tics += fmt::format("{}{} {:.0f}", tics.empty() ? "" : ", ", gnuplot_tic(whole_words(tic)), tic);
-    }
-    return fmt::format("set xtics ({})\nset xrange [{:.0f}:{:.0f}]\n", tics, low, high);
-}
-
-int legend_height(std::size_t entries) {
-    return static_cast<int>(std::lround(static_cast<double>(entries) * font_size * 1.25));
+    std::size_t longest = 1;
+    for (const auto& entry : plot.legend) longest = std::max(longest, clean_text(entry.second).size());
+    const std::size_t columns = std::clamp<std::size_t>(
+        static_cast<std::size_t>((plot.width - 20) / (letter * static_cast<double>(longest) + sample)), 1, 4);
+    const std::size_t rows = (plot.legend.size() + columns - 1) / columns;
+    legend.height = static_cast<int>(std::lround(static_cast<double>(rows) * size * 1.35 + 10));
+    legend.whole = std::max(plot.height + legend.height, 3 * legend.height);
+    legend.script = fmt::format(
+        "set key at screen 0.02, screen {:.5f} left top vertical maxrows {} Left reverse samplen 2 spacing 1 font "
+        "',{:g}' textcolor rgb '{}' noautotitle\n",
+        static_cast<double>(legend.height) / legend.whole, rows, size, word_colour);
+    return legend;
 }
 
 }  // namespace lockstep::analysis

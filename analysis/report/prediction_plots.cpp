@@ -2,18 +2,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "analysis/report/colours.hpp"
 #include "analysis/report/plots.hpp"
+#include "analysis/report/tics.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
-constexpr const char* band_style = "lc rgb '#56B4E9' fs transparent solid 0.35 noborder";
-constexpr const char* line_of_median = "lc rgb '#0072B2' lw 2.2 dt 1";
-constexpr const char* line_of_ideal = "lc rgb '#555555' lw 1.4 dt 3";
-constexpr const char* used_points = "lc rgb '#000000' lw 2 pt 7 ps 1.0";
-constexpr const char* new_points = "lc rgb '#D55E00' lw 2 pt 9 ps 1.3";
+using Shape = Style::Shape;
+const Style band_style{Shape::band, "#3A8FC4", 1, 1, 7, 0.8, 0.35};
+const Style line_of_median{Shape::line, "#0072B2", 2.2, 1};
+const Style line_of_ideal{Shape::line, frame_colour, 1.4, 3};
+const Style used_points{Shape::points, "#000000", 2, 1, 7, 1.0};
+const Style new_points{Shape::points, "#D55E00", 2, 1, 9, 1.3};
 
 struct Measured {
     double ranks, value;
@@ -25,7 +29,8 @@ struct Drawing {
     double factor = 1;
     std::vector<Measured> measured;
     std::vector<std::vector<double>> ideal;
-    std::string scale;  // gnuplot commands of the y axis
+    bool logarithmic = false;
+    double highest = 0;  // of a linear axis, which begins at 0
 };
 
 Plot plot_of(const Drawing& drawing, const PredictedCurve& curve, Range CurvePoint::*range) {
@@ -43,22 +48,26 @@ Plot plot_of(const Drawing& drawing, const PredictedCurve& curve, Range CurvePoi
         band.rows.push_back(
             {point.ranks, value.median * drawing.factor, value.low * drawing.factor, value.high * drawing.factor});
     }
-    curves.add(band, fmt::format("using 1:3:4 with filledcurves {}", band_style),
-               fmt::format("{:g} % interval", 100 * prediction_level));
-    curves.add({"ideal", {"ranks", drawing.column}, drawing.ideal}, fmt::format("with lines {}", line_of_ideal),
-               "ideal");
-    curves.add(band, fmt::format("using 1:2 with lines {}", line_of_median), "predicted");
+    const std::string interval = fmt::format("{:g} % interval", 100 * prediction_level);
+    curves.add(band, band_style, interval, "", "1:3:4");
+    curves.add({"ideal", {"ranks", drawing.column}, drawing.ideal}, line_of_ideal, "ideal", "ideal");
+    curves.add(band, line_of_median, "predicted", "predicted", "1:2");
+    for (const bool upper : {false, true}) {
+        curves.plot.curves.push_back({(upper ? "upper end of the " : "lower end of the ") + interval, {}});
+        for (const auto& row : band.rows) curves.plot.curves.back().points.emplace_back(row[0], row[upper ? 3 : 2]);
+    }
     for (const bool used : {true, false}) {
         Block block{used ? "measured, used" : "measured, not used", {"ranks", drawing.column}, {}};
         for (const Measured& point : drawing.measured)
             if (point.used == used) block.rows.push_back({point.ranks, point.value * drawing.factor});
         for (const auto& row : block.rows) ranks.push_back(row[0]);
-        curves.add(block, fmt::format("with points {}", used ? used_points : new_points),
-                   used ? "measured, used for the prediction" : "measured, not used for it");
+        const char* title = used ? "measured, used for the prediction" : "measured, not used for it";
+        curves.add(block, used ? used_points : new_points, title, title);
     }
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    return curves.done(axes("ranks", drawing.axis) + rank_tics(ranks) + drawing.scale);
+    const AxisRange scale = drawing.logarithmic ? around(curves.values(), true) : AxisRange{0, drawing.highest};
+    return curves.done("ranks", drawing.axis, rank_axis(ranks) + axis(scale, Side::left));
 }
 
 }  // namespace
@@ -69,12 +78,15 @@ std::vector<Plot> prediction_plots(const PredictedCurve& curve, const ComparedCu
     Drawing time, efficiency, share;
     time.name = "predicted-time" + suffix;
     time.title = "Time predicted and measured, " + compared.title;
-    time.axis = run ? "s, a run" : "ms, a step";
-    time.column = run ? "seconds" : "milliseconds";
-    time.factor = run ? 1 : 1e3;
+    double shortest = INFINITY;
+    for (const CurvePoint& point : curve.points) shortest = std::min(shortest, point.seconds.median);
+    const bool seconds = run || !(shortest < 1), microseconds = !run && shortest < 1e-3;
+    time.axis = fmt::format("{}, a {}", seconds ? "s" : microseconds ? "\xC2\xB5s" : "ms", prediction.unit);
+    time.column = seconds ? "seconds" : microseconds ? "microseconds" : "milliseconds";
+    time.factor = seconds ? 1 : microseconds ? 1e6 : 1e3;
     time.caption = fmt::format("The slowest rank's time of a {} over the number of ranks, both axes logarithmic.",
                                prediction.unit);
-    time.scale = "set logscale y\nset format y '%g'\n";
+    time.logarithmic = true;
     efficiency.name = "predicted-efficiency" + suffix;
     efficiency.title = "Efficiency predicted and measured, " + compared.title;
     efficiency.axis = efficiency.column = "efficiency";
@@ -94,13 +106,13 @@ std::vector<Plot> prediction_plots(const PredictedCurve& curve, const ComparedCu
         efficiency.measured.push_back({point.ranks, base / point.measured / times, point.used});
         highest = std::max(highest, efficiency.measured.back().value);
     }
-    efficiency.scale = fmt::format("set yrange [0:{:g}]\n", highest * 1.05);
+    efficiency.highest = highest * 1.05;
     share.name = "predicted-communication" + suffix;
     share.title = "Share of communication, predicted, " + compared.title;
     share.axis = "share of the time";
     share.column = "share";
     share.caption = "Sending, receiving and waiting for other ranks, as a share of the time.";
-    share.scale = "set yrange [0:1]\n";
+    share.highest = 1;
     return {plot_of(time, curve, &CurvePoint::seconds), plot_of(efficiency, curve, &CurvePoint::efficiency),
             plot_of(share, curve, &CurvePoint::communication_share)};
 }

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/report/colours.hpp"
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/report/tics.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -15,13 +17,19 @@ constexpr std::size_t most_bars = 16;
 // Lines with more points are thinned.
 constexpr std::size_t most_points = 512;
 
-// Tics of a heat map, labelled by the first rank or step of a cell.
-std::string cell_tics(const std::vector<std::int64_t>& first, std::size_t most) {
-    const std::size_t every = (first.size() + most - 1) / most;
-    std::string tics;
-    for (std::size_t i = 0; i < first.size(); i += every)
-        tics += fmt::format("{}'{}' {}", tics.empty() ? "" : ", ", first[i], i);
-    return "(" + tics + ")";
+// At round steps or ranks, where a heat map of cells that begin with these has them. `last`: of the last cell.
+std::string cell_tics(const std::vector<std::int64_t>& first, std::int64_t last, Side side, double pixels) {
+    const AxisRange scale{static_cast<double>(first.front()) - 0.5, static_cast<double>(last) + 0.5, false, true,
+                          pixels};
+    std::vector<Tic> tics = round_tics(scale, side);
+    for (Tic& tic : tics) {
+        const auto next = std::upper_bound(first.begin(), first.end(), static_cast<std::int64_t>(tic.at));
+        const auto cell = std::max<std::ptrdiff_t>(next - first.begin() - 1, 0);
+        const double begin = static_cast<double>(first[static_cast<std::size_t>(cell)]),
+                     end = next == first.end() ? static_cast<double>(last) + 1 : static_cast<double>(*next);
+        tic.at = static_cast<double>(cell) - 0.5 + (tic.at - begin + 0.5) / (end - begin);
+    }
+    return tic_list(tics);
 }
 
 }  // namespace
@@ -77,25 +85,26 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
             ? " Where several steps or ranks fall into one cell, it shows the longest."
             : "");
     const double from = lowest / unit, to = std::max(highest, lowest * 1.0001) / unit;
-    std::string scale;
-    for (int i = 0; i < 5; ++i) {
-        const double at = from + (to - from) * i / 4;
-        scale += fmt::format("{}'{:.3g}' {:.9g}", i == 0 ? "" : ", ", at, at);
-    }
+    const std::int64_t last_step =
+        std::max(heat.first_step.back(), measurement.steps.empty() ? std::int64_t{0} : measurement.steps.back().step);
+    plot.cells = {heat.first_step, heat.first_rank, last_step, measurement.ranks - 1, {}, milliseconds ? "ms" : "s"};
+    for (const double seconds : heat.seconds) plot.cells.values.push_back(seconds / unit);
     const double height = plot.height;
     plot.script = fmt::format(
-        "set border lc rgb '#555555'\nunset key\nset tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
+        "set border lc rgb '{}'\nset tics nomirror out scale 0.5 textcolor rgb '{}'\n"
         // Lightness grows evenly from dark to light: readable in grey and with any colour blindness.
         "set palette defined (0 '#00224e', 1 '#35456c', 2 '#666970', 3 '#948e77', 4 '#c8b866', 5 '#fee838')\n"
-        "set cbrange [{:.9g}:{:.9g}]\nset cbtics ({})\n"
+        "set cbrange [{:.9g}:{:.9g}]\nset cbtics {}\n"
         "set colorbox horizontal user origin graph 0, screen {:.4f} size graph 1, screen {:.4f}\n"
-        "set label 'computation of a step, {}' at graph 0, screen {:.4f} left\n"
+        "set label 'computation of a step, {}' at graph 0, screen {:.4f} left textcolor rgb '{}'\n"
         "set tmargin at screen {:.4f}\nset bmargin at screen {:.4f}\n"
-        "set xrange [-0.5:{}.5]\nset yrange [{}.5:-0.5]\nset xlabel 'step' offset 0,0.4\nset ylabel 'rank'\n"
+        "set xrange [-0.5:{}.5]\nset yrange [{}.5:-0.5]\nset xlabel 'step' offset 0,0.4 textcolor rgb '{}'\nset ylabel 'rank' textcolor rgb '{}'\n"
         "set xtics {}\nset ytics {}\n"
         "plot data index 0 matrix using 1:2:3 with image\n",
-        from, to, scale, 1 - 40 / height, 12 / height, milliseconds ? "ms" : "s", 1 - 14 / height, 1 - above / height,
-        below / height, columns - 1, rows - 1, cell_tics(heat.first_step, 6), cell_tics(heat.first_rank, 9));
+        frame_colour, word_colour, from, to, tic_list(round_tics({from, to}, Side::below)), 1 - 40 / height,
+        12 / height, milliseconds ? "ms" : "s", 1 - 14 / height, word_colour, 1 - above / height, below / height,
+        columns - 1, rows - 1, word_colour, word_colour, cell_tics(heat.first_step, last_step, Side::below, 0),
+        cell_tics(heat.first_rank, measurement.ranks - 1, Side::left, height - above - below));
     return plot;
 }
 
@@ -125,17 +134,31 @@ Plot memory_plot(const Measurement& measurement, const std::string& label, const
     plot.caption =
         "The most of any step on each rank: what tensors take (allocated), what the program holds for them "
         "(reserved), and the peak.";
-    plot.script = axes("rank", what) + "set yrange [0:*]\nset key horizontal maxcols 3 samplen 2\n";
+    plot.x_name = "rank";
+    plot.y_name = what;
+    const auto last = static_cast<double>(measurement.rank.size() - 1);
+    plot.script = axes("rank", what) + axis({0, most / unit * 1.06}, Side::left) +
+                  axis({-0.6, last + 0.6, false, true}, Side::below);
     plot.height = 270;
     if (rows.size() <= most_bars) {
         plot.blocks.push_back({label, {"rank", "allocated", "reserved", "peak"}, rows});
-        plot.script += fmt::format(
-            "set grid noxtics\nset boxwidth 0.25\nset style fill solid 1 border rgb '#444444'\nset xtics 1\n"
-            "set xrange [-0.6:{}.6]\n"
-            "plot data index 0 using ($1-0.25):2 with boxes fc rgb '#F0E442' title 'allocated', \\\n"
-            "     data index 0 using 1:3 with boxes fc rgb '#56B4E9' title 'reserved', \\\n"
-            "     data index 0 using ($1+0.25):4 with boxes fc rgb '#0B4A6F' title 'peak'\n",
-            measurement.rank.size() - 1);
+        const char* colours[] = {"#F0E442", "#56B4E9", "#0B4A6F"};
+        plot.script += "set grid noxtics\nset boxwidth 0.25\nplot ";
+        for (int kind = 0; kind < 3; ++kind) {
+            Style style;
+            style.shape = Style::Shape::box;
+            style.colour = colours[kind];
+            plot.script +=
+                fmt::format("{}data index 0 using ($1{:+g}):{} {} title '{}'", kind == 0 ? "" : ", \\\n     ",
+                            0.25 * (kind - 1), kind + 2, style.gnuplot(), titles[kind]);
+            plot.legend.emplace_back(style, titles[kind]);
+            for (const auto& row : rows) {
+                const double middle = row[0] + 0.25 * (kind - 1), value = row[static_cast<std::size_t>(kind) + 1];
+                plot.boxes.push_back({middle - 0.125, middle + 0.125, 0, value,
+                                      fmt::format("{}\nrank: {:g}\n{}: {:.4g}", titles[kind], row[0], what, value)});
+            }
+        }
+        plot.script += "\n";
     } else {
         for (std::size_t kind = 0; kind < 3; ++kind) {
             Curve curve;
@@ -143,8 +166,11 @@ Plot memory_plot(const Measurement& measurement, const std::string& label, const
             Block block{titles[kind], {"rank", titles[kind]}, {}};
             for (const auto& [rank, bytes] : thin(curve, most_points)) block.rows.push_back({rank, bytes});
             plot.blocks.push_back(std::move(block));
-            plot.script += fmt::format("{}data index {} with steps {} title '{}'", kind == 0 ? "plot " : ", \\\n     ",
-                                       kind, line_style(kind), titles[kind]);
+            const Style style = line_style(kind);
+            plot.legend.emplace_back(style, titles[kind]);
+            plot.curves.push_back({titles[kind], thin(curve, most_points)});
+            plot.script += fmt::format("{}data index {} {} title '{}'", kind == 0 ? "plot " : ", \\\n     ", kind,
+                                       style.gnuplot(), titles[kind]);
         }
         plot.script += "\n";
         if (rows.size() > most_points)

@@ -65,10 +65,9 @@ int run_report(const Options& options) {
     Draw draw;
     if (gnuplot_found())
         draw = [&](const Plot& plot) {
-            const std::string svg = lockstep::analysis::draw(plot);
-            if (!options.plots.empty()) write_plot(options.plots, plot, svg);
+            if (!options.plots.empty()) write_plot(options.plots, plot);
             ++drawn;
-            return svg;
+            return lockstep::analysis::draw(plot);
         };
     const std::string page = report_page(report, draw);
     write_whole_file(options.out, page);

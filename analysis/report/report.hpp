@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/predict/prediction.hpp"
+#include "analysis/report/gnuplot.hpp"
 #include "analysis/report/html.hpp"
 #include "analysis/report/plot.hpp"
 #include "analysis/report/plots.hpp"
@@ -22,8 +23,8 @@ struct Report {
     PredictionComparison comparison;
 };
 
-// The drawing of a plot as a file of its own (SVG).
-using Draw = std::function<std::string(const Plot&)>;
+// The drawing of a plot for the page.
+using Draw = std::function<Drawing(const Plot&)>;
 
 // The page, self-contained. Without `draw` it has no plots, and says so.
 std::string report_page(const Report& report, const Draw& draw);

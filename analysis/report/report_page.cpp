@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "analysis/report/gnuplot.hpp"
+#include "analysis/report/figure.hpp"
 #include "analysis/report/report.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/scaling/scaling_tables.hpp"
@@ -211,8 +211,7 @@ class Writer {
         std::string drawn;
         for (const Plot& plot : plots) {
             if (!plot.missing.empty() || !draw_) continue;
-            drawn += fmt::format("<figure>\n{}<figcaption><b>{}.</b> {}</figcaption>\n</figure>\n",
-                                 inline_svg(draw_(plot), plot), escape_markup(plot.title), escape_markup(plot.caption));
+            drawn += figure_markup(plot, draw_(plot));
         }
         if (!drawn.empty()) html_.raw("<div class=\"figures\">\n" + drawn + "</div>\n");
         for (const Plot& plot : plots)

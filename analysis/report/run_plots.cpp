@@ -7,8 +7,10 @@
 #include <map>
 
 #include "analysis/load/positions.hpp"
+#include "analysis/report/colours.hpp"
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/report/tics.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {
@@ -28,12 +30,17 @@ struct Fill {
 const std::vector<Fill> fills = {
     {Phase::data_loading, "#F0E442", false}, {Phase::data_movement, "#8C6D1F", true},
     {Phase::forward, "#56B4E9", false},      {Phase::loss, "#D9D9D9", false},
-    {Phase::backward, "#0072B2", true},      {Phase::communication, "#F2A65A", false},
+    {Phase::backward, "#0070B0", true},      {Phase::communication, "#F2A65A", false},
     {Phase::optimizer, "#6B3A5B", true},     {Phase::other, "#EFEFEF", false},
 };
 
 std::string curve_title(const std::string& label, const Measurement& measurement) {
     return shorten(label, 26) + fmt::format(", {} rank{}", measurement.ranks, plural(measurement.ranks));
+}
+
+// "34 %", "0.6 %".
+std::string share_in_words(double share) {
+    return fmt::format("{:.{}f} %", 100 * share, share < 0.095 ? 1 : 0);
 }
 
 // The first most_curves runs that have what is drawn, and a sentence that names the others.
@@ -59,9 +66,8 @@ Chosen choose(const std::vector<Measurement>& measurements, const Labels& labels
 
 void add_curve(Curves& curves, Block block, const std::string& title) {
     const std::size_t index = curves.plot.blocks.size();
-    const std::string drawing =
-        block.rows.size() < 20 ? "with linespoints " + line_style(index) : "with lines " + line_and_dash(index);
-    curves.add(std::move(block), drawing, title);
+    const Style style = block.rows.size() < 20 ? line_and_points_style(index) : line_style(index);
+    curves.add(std::move(block), style, title, title);
 }
 
 Curve loss_curve(const Measurement& measurement) {
@@ -81,9 +87,9 @@ double smoothing_width(std::size_t steps) {
     return std::max(1.0, std::round(smoothing_share * static_cast<double>(steps)));
 }
 
-std::string validation_style(const std::string& colour, std::size_t index) {
+Style validation_style(const std::string& colour, std::size_t index) {
     constexpr int points[] = {7, 5, 9, 13};
-    return fmt::format("with linespoints lc rgb '{}' lw 1.2 dt 1 pt {} ps 0.6", colour, points[index % 4]);
+    return {Style::Shape::line_and_points, colour, 1.2, 1, points[index % 4], 0.6};
 }
 
 // The times of the steps that count, the slowest rank's, ascending.
@@ -142,47 +148,65 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
     const Chosen chosen = choose(measurements, labels, [](const auto& one) { return !phase_shares(one).empty(); });
     if (chosen.runs.empty())
         return Plot::without("in none of the runs were the phases of steps timed one by one.", plot.name, plot.title);
+    constexpr double middle = 0.17, half = 0.26;  // of a bar below its run's name
+    const bool alone = chosen.runs.size() == 1;
     std::string drawing, names;
     std::size_t used = 0;
     for (const Fill& fill : fills) {
         const auto phase = static_cast<std::size_t>(fill.phase);
         Block block{phase_title(phase), {"run", "from_percent", "to_percent"}, {}};
-        bool any = false;
+        std::vector<HoverBox> boxes;
+        double most = 0;
         for (std::size_t row = 0; row < chosen.runs.size(); ++row) {
-            const std::vector<double> shares = phase_shares(measurements[chosen.runs[row]]);
+            const std::size_t run = chosen.runs[row];
+            const std::vector<double> shares = phase_shares(measurements[run]);
             double from = 0;
             for (const Fill& before : fills) {
                 if (&before == &fill) break;
                 from += shares[static_cast<std::size_t>(before.phase)];
             }
             const auto at = static_cast<double>(row);
+            const std::string share = share_in_words(shares[phase]);
             block.rows.push_back({at, 100 * from, 100 * (from + shares[phase])});
-            any = any || shares[phase] > 0.0005;
-            if (shares[phase] >= 0.07)
+            boxes.push_back(
+                {100 * from, 100 * (from + shares[phase]), at + middle - half, at + middle + half,
+                 fmt::format("{}\n{}: {}", curve_title(labels[run], measurements[run]), block.title, share)});
+            most = std::max(most, shares[phase]);
+            if (shares[phase] >= 0.08)
                 names += fmt::format("set label {} at {:.3f},{:.3f} center front textcolor rgb '{}'\n",
                                      gnuplot_string(fmt::format("{:.0f} %", 100 * shares[phase])),
-                                     100 * (from + shares[phase] / 2), at + 0.17, fill.dark ? "#ffffff" : "#000000");
+                                     100 * (from + shares[phase] / 2), at + middle, fill.dark ? "#fefefe" : "#010101");
         }
-        if (!any) continue;
+        if (most <= 0.0005) continue;
+        const std::string title = alone ? fmt::format("{}, {}", block.title, share_in_words(most)) : block.title;
         drawing += fmt::format(
-            "{}data index {} using (($2+$3)/2):($1+0.17):2:3:($1-0.09):($1+0.43) with boxxyerror fs solid 1 border rgb "
+            "{}data index {} using (($2+$3)/2):($1+{}):2:3:($1+{}):($1+{}) with boxxyerror fs solid 1 border rgb "
             "'#444444' fc rgb '{}' lw 0.6 title {}",
-            drawing.empty() ? "plot " : ", \\\n     ", used++, fill.colour, gnuplot_string(block.title));
+            drawing.empty() ? "plot " : ", \\\n     ", used++, middle, middle - half, middle + half, fill.colour,
+            gnuplot_string(title));
+        Style style;
+        style.shape = Style::Shape::box;
+        style.colour = fill.colour;
+        plot.legend.emplace_back(style, title);
+        plot.boxes.insert(plot.boxes.end(), boxes.begin(), boxes.end());
         plot.blocks.push_back(std::move(block));
     }
     for (std::size_t row = 0; row < chosen.runs.size(); ++row)
-        names += fmt::format("set label {} at 0,{:.3f} left\n",
+        names += fmt::format("set label {} at 0,{:.3f} left textcolor rgb '{}'\n",
                              gnuplot_string(curve_title(labels[chosen.runs[row]], measurements[chosen.runs[row]])),
-                             static_cast<double>(row) - 0.31);
-    plot.height = 85 + 52 * static_cast<int>(chosen.runs.size()) + legend_height((used + 1) / 2);
+                             static_cast<double>(row) - 0.31, word_colour);
+    // A run has as much room alone as beside others.
+    constexpr int run_height = 54;  // pixels
+    plot.height = space_above + space_below + run_height * static_cast<int>(chosen.runs.size());
     plot.script = fmt::format(
-        "set border 1 lc rgb '#555555'\nset tics nomirror scale 0.5 textcolor rgb '#222222'\nunset ytics\n"
-        "set xlabel 'share of a step, %' offset 0,0.4\nset xrange [0:100]\nset yrange [{}:-0.55]\n"
-        "set key above left horizontal maxcols 2 Left reverse samplen 1 spacing 1.1 noautotitle\n{}{}\n",
+        "set border 1 lc rgb '{}'\nset tics nomirror scale 0.5 textcolor rgb '{}'\nunset ytics\n"
+        "set lmargin at screen {:.5f}\n"
+        "set xlabel 'share of a step, %' offset 0,0.4 textcolor rgb '{}'\n{}set yrange [{}:-0.55]\n{}{}\n",
+        frame_colour, word_colour, 14.0 / plot.width, word_colour, axis({0, 100}, Side::below),
         static_cast<double>(chosen.runs.size()) - 0.45, names, drawing);
     plot.caption =
         "Mean over ranks, without warm-up, of the steps whose phases were timed one by one. Waiting for another rank "
-        "counts as communication; bars below 7 % have no label." +
+        "counts as communication; bars below 8 % have no label." +
         chosen.left_out;
     return plot;
 }
@@ -200,6 +224,9 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
     bool banded = false, validated = false;
     std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
     double narrowest = INFINITY, widest = 0;
+    const auto title_of = [&](std::size_t i) {
+        return curve_title(labels[chosen.runs[i]], measurements[chosen.runs[i]]);
+    };
     // What is pale lies behind all lines, lines behind all points.
     std::vector<Curve> smooth;
     for (std::size_t i = 0; i < chosen.runs.size(); ++i) {
@@ -216,27 +243,27 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
         validated = validated || !run.validations.empty();
         const std::string& colour = line_colours[i % line_colours.size()];
         const std::string title = alone ? "training, each step" : "";
+        const std::string hover = many ? "" : title_of(i) + ", each step";
         if (many)
             curves.add({labels[chosen.runs[i]], {"step", "lowest", "highest"}, band(losses, stretches_of_band)},
-                       fmt::format("with filledcurves fc rgb '{}' fs transparent solid 0.25 noborder", colour), title);
+                       {Style::Shape::band, colour, 1, 1, 7, 0.8, 0.25}, title, hover);
         else
             curves.add(block_of(labels[chosen.runs[i]], "loss", losses),
-                       fmt::format("with lines lc rgb '#a0{}' lw 1.2", colour.substr(1)), title);
+                       {Style::Shape::line, colour, 1.2, 1, 7, 0.8, 0.5}, title, hover);
     }
-    for (std::size_t i = 0; i < chosen.runs.size(); ++i) {
-        const std::string& label = labels[chosen.runs[i]];
-        curves.add(block_of(label, "smoothed_loss", smooth[i]), fmt::format("with lines {}", line_and_dash(i)),
-                   alone ? "training, smoothed" : curve_title(label, measurements[chosen.runs[i]]));
-    }
+    for (std::size_t i = 0; i < chosen.runs.size(); ++i)
+        curves.add(block_of(labels[chosen.runs[i]], "smoothed_loss", smooth[i]), line_style(i),
+                   alone ? "training, smoothed" : title_of(i), title_of(i) + ", smoothed");
     for (std::size_t i = 0; i < chosen.runs.size(); ++i) {
         Curve losses;
         for (const Validation& one : measurements[chosen.runs[i]].validations)
             losses.emplace_back(static_cast<double>(one.step), one.loss);
         curves.add(block_of(labels[chosen.runs[i]], "validation_loss", thin(losses, most_validations)),
-                   validation_style(line_colours[i % line_colours.size()], i), alone ? "validation" : "");
+                   validation_style(line_colours[i % line_colours.size()], i), alone ? "validation" : "",
+                   title_of(i) + ", validation");
     }
     if (validated && !alone)
-        curves.add_to_legend(validation_style("#555555", 0), "validation, in the colour of its run");
+        curves.add_to_legend(validation_style(frame_colour, 0), "validation, in the colour of its run");
     const std::string steps = narrowest < widest ? fmt::format("{:.0f} to {:.0f} steps", narrowest, widest)
                                                  : fmt::format("{:.0f} step{}", widest, plural(std::llround(widest)));
     plot.caption = fmt::format(
@@ -253,7 +280,9 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
         plot.caption += " Points: the validation loss.";
     }
     plot.caption += chosen.left_out;
-    return curves.done(axes("step", "loss, nats a token") + step_tics(first, last, plot.width));
+    const AxisRange across{static_cast<double>(first) - 1, static_cast<double>(last), false, true};
+    return curves.done("step", "loss, nats a token",
+                       axis(across, Side::below) + axis(around(curves.values(), false), Side::left));
 }
 
 Plot position_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
@@ -281,12 +310,9 @@ Plot position_plot(const std::vector<Measurement>& measurements, const Labels& l
         "range of positions, two to an octave. A curve that falls to the end is of a model that uses its whole "
         "context." +
         chosen.left_out;
-    std::string tics;
-    for (double position = 1; position <= longest * 1.01; position *= 4)
-        tics += fmt::format("{}'{:g}' {:g}", tics.empty() ? "" : ", ", position, position);
     return curves.done(
-        axes("position, tokens", "perplexity") +
-        fmt::format("set logscale xy\nset xtics ({})\nset format y '%g'\nset xrange [1:{:g}]\n", tics, longest * 1.1));
+        "position, tokens", "perplexity",
+        axis({1, longest * 1.1, true, true}, Side::below) + axis(around(curves.values(), true), Side::left));
 }
 
 Plot distribution_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
@@ -324,17 +350,9 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
         logarithmic ? "; logarithmic" : "");
     if (thinned) plot.caption += fmt::format(" Thinned to {} points a run.", points_a_curve);
     plot.caption += chosen.left_out;
-    std::string before = axes("time of a step / median of the run", "share of steps");
-    before +=
-        fmt::format("set yrange [0:1]\nset xrange [{:g}:{:g}]\n", std::max(shortest * 0.98, 1e-6), longest * 1.03);
-    if (logarithmic) {
-        std::string tics;
-        for (double decade = 1e-6; decade < longest * 1.03; decade *= 10)
-            for (const double leading : {1, 2, 5})
-                tics += fmt::format("{}'{:g}' {:g}", tics.empty() ? "" : ", ", decade * leading, decade * leading);
-        before += fmt::format("set logscale x\nset xtics ({})\n", tics);
-    }
-    return curves.done(before);
+    const AxisRange across{std::max(shortest * 0.98, 1e-6), longest * 1.03, logarithmic};
+    return curves.done("time of a step / median of the run", "share of steps",
+                       axis(across, Side::below) + axis({0, 1}, Side::left));
 }
 
 }  // namespace lockstep::analysis

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <functional>
 
+#include "analysis/report/colours.hpp"
 #include "analysis/report/plots.hpp"
+#include "analysis/report/tics.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {
@@ -77,9 +79,10 @@ Readings efficiencies(const ScalingSeries& series) {
         titles.measured_title, titles.other_title};
 }
 
-constexpr const char* measured = "lc rgb '#0072B2' lw 2.4 dt 1 pt 7 ps 0.9";
-constexpr const char* averaged = "lc rgb '#D55E00' lw 2 dt 2 pt 6 ps 0.9";
-constexpr const char* ideal = "lc rgb '#555555' lw 1.4 dt 3";
+using Shape = Style::Shape;
+const Style measured{Shape::line_and_points, "#0072B2", 2.4, 1, 7, 0.9};
+const Style averaged{Shape::line_and_points, "#D55E00", 2, 2, 6, 0.9};
+const Style ideal{Shape::line, frame_colour, 1.4, 3};
 
 }  // namespace
 
@@ -122,13 +125,13 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     };
     Block line{"ideal", {"ranks", "speedup"}, {}};
     for (const double at : along(first, last)) line.rows.push_back({at, at / base});
-    curves.add(line, fmt::format("with lines {}", ideal), "ideal");
+    curves.add(line, ideal, "ideal", "ideal");
     const Block known = block_of(series, readings.measured_title, "speedup", readings.measured);
     widen(known);
-    curves.add(known, fmt::format("with linespoints {}", measured), readings.measured_title);
+    curves.add(known, measured, readings.measured_title, readings.measured_title);
     const Block other = block_of(series, readings.other_title, "speedup", readings.other);
     widen(other);
-    curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
+    curves.add(other, averaged, readings.other_title, readings.other_title);
     std::size_t laws = 0;
     for (const Fit& fit : series.fits) {
         if (!is_law(fit)) continue;
@@ -141,10 +144,9 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
             if (std::isfinite(speedup) && speedup > 0) law.rows.push_back({at, speedup});
         }
         if (law.rows.size() < 2) continue;
-        static const std::vector<std::string> colours = {"#009E73", "#CC79A7", "#000000", "#56B4E9"};
-        curves.add(law,
-                   fmt::format("with lines lc rgb '{}' lw 1.6 dt {}", colours[laws % colours.size()], 4 + laws % 2),
-                   "fitted: " + fit.title);
+        static const std::vector<std::string> colours = {"#00855F", "#B0588A", "#000000", "#3A8FC4"};
+        curves.add(law, {Shape::line, colours[laws % colours.size()], 1.6, 4 + static_cast<int>(laws % 2)},
+                   "fitted: " + fit.title, "fitted: " + fit.title);
         ++laws;
     }
     curves.plot.caption = fmt::format(
@@ -152,15 +154,15 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
                        : "",
         laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");
-    std::string before = axes("ranks", "speedup");
     // The ideal is a straight line on both scales; a linear one shows the loss best where there is room.
     if (last / first > 16)
-        before += rank_tics(ranks) + fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n",
-                                                 lowest / 1.2, highest * 1.2);
-    else
-        before += rank_tics(ranks) + fmt::format("unset logscale x\nset xrange [0:{:g}]\nset yrange [0:{:g}]\n",
-                                                 last * 1.04, highest * 1.06);
-    return curves.done(before);
+        return curves.done("ranks", "speedup",
+                           rank_axis(ranks) + axis({lowest / 1.2, highest * 1.2, true}, Side::left));
+    const AxisRange across{0, last * 1.04, false, true};
+    return curves.done(
+        "ranks", "speedup",
+        fmt::format("set xtics {}\nset xrange [0:{:.9g}]\n", tic_list(rank_tics(across, ranks)), across.high) +
+            axis({0, highest * 1.06}, Side::left));
 }
 
 Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
@@ -174,17 +176,15 @@ Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
     curves.plot.title = title;
     curves.plot.caption =
         "Speedup over the ideal speedup, over the number of ranks. 1 means that all added ranks were fully used.";
-    curves.add({"ideal", {"ranks", "efficiency"}, {{ranks.front(), 1}, {ranks.back(), 1}}},
-               fmt::format("with lines {}", ideal), "ideal");
-    curves.add(block_of(series, readings.measured_title, "efficiency", readings.measured),
-               fmt::format("with linespoints {}", measured), readings.measured_title);
-    curves.add(block_of(series, readings.other_title, "efficiency", readings.other),
-               fmt::format("with linespoints {}", averaged), readings.other_title);
+    curves.add({"ideal", {"ranks", "efficiency"}, {{ranks.front(), 1}, {ranks.back(), 1}}}, ideal, "ideal", "ideal");
+    curves.add(block_of(series, readings.measured_title, "efficiency", readings.measured), measured,
+               readings.measured_title, readings.measured_title);
+    curves.add(block_of(series, readings.other_title, "efficiency", readings.other), averaged, readings.other_title,
+               readings.other_title);
     double highest = 1;
     for (const Block& block : curves.plot.blocks)
         for (const auto& row : block.rows) highest = std::max(highest, row[1]);
-    return curves.done(axes("ranks", "efficiency") + rank_tics(ranks) +
-                       fmt::format("set yrange [0:{:g}]\n", highest * 1.08));
+    return curves.done("ranks", "efficiency", rank_axis(ranks) + axis({0, highest * 1.08}, Side::left));
 }
 
 Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
@@ -203,14 +203,13 @@ Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
     curves.plot.name = "factors" + suffix;
     curves.plot.title = title;
     double highest = 1;
-    curves.add({"ideal", {"ranks", "factor"}, {{ranks.front(), 1}, {ranks.back(), 1}}},
-               fmt::format("with lines {}", ideal), "ideal");
+    curves.add({"ideal", {"ranks", "factor"}, {{ranks.front(), 1}, {ranks.back(), 1}}}, ideal, "ideal", "ideal");
     for (std::size_t i = 0; i < factors.size(); ++i) {
         const Block block = block_of(series, factors[i].title, "factor",
                                      [&](const ScalingPoint& point) { return point.*factors[i].value; });
         if (block.rows.size() < 2) continue;
         for (const auto& row : block.rows) highest = std::max(highest, row[1]);
-        curves.add(block, fmt::format("with linespoints {}", line_style(i)), factors[i].title);
+        curves.add(block, line_and_points_style(i), factors[i].title, factors[i].title);
     }
     if (series.points.size() < 2)
         return Plot::without("the series has one number of ranks only, and a curve needs two.", curves.plot.name,
@@ -222,8 +221,7 @@ Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
         "limits the scaling. Parallel efficiency is the product of the first two.";
     if (curves.plot.blocks.size() <= factors.size())
         curves.plot.caption += " The factors that are not drawn could not be measured.";
-    return curves.done(axes("ranks", "factor, 1 is ideal") + rank_tics(ranks) +
-                       fmt::format("set yrange [0:{:g}]\n", highest * 1.08));
+    return curves.done("ranks", "factor, 1 is ideal", rank_axis(ranks) + axis({0, highest * 1.08}, Side::left));
 }
 
 }  // namespace lockstep::analysis

@@ -13,6 +13,13 @@
 namespace lockstep::analysis {
 namespace {
 
+// "2026-05-28 21:33".
+std::string day_and_minute(double wall_seconds) {
+    std::string words = calendar_time(wall_seconds).substr(0, 16);
+    std::replace(words.begin(), words.end(), 'T', ' ');
+    return words;
+}
+
 Cell count_or_nothing(std::int64_t count) {
     if (count > 0) return count;
     return {};
@@ -53,7 +60,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  {"rate", "tokens/s, median step"},
                  {"machine", "machine"},
                  {"commit", "program, commit"},
-                 {"started", "started"}});
+                 {"started", "started, UTC"}});
     for (std::size_t i = 0; i < measurements.size(); ++i) {
         const Measurement& one = measurements[i];
         std::string machine = one.setting("gpu");
@@ -73,7 +80,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
              interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
              words_or_nothing(machine),
              one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit.substr(0, 8)),
-             one.imported || !(one.started > 0) ? Cell() : Cell(calendar_time(one.started))});
+             one.imported || !(one.started > 0) ? Cell() : Cell(day_and_minute(one.started))});
     }
     return without_empty_columns(table);
 }

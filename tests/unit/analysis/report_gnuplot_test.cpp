@@ -24,12 +24,11 @@ BOOST_AUTO_TEST_CASE(gnuplot_draws_every_plot_of_a_hostile_name) {
     std::vector<std::string> names;
     const std::string page = report_page(report, [&](const Plot& plot) {
         names.push_back(plot.name);
-        std::string svg = draw(plot);
-        write_plot(folder.string(), plot, svg);
-        return svg;
+        write_plot(folder.string(), plot);
+        return draw(plot);
     });
     check_page(page);
-    BOOST_TEST(count_of(page, "<figure>") == names.size());
+    BOOST_TEST(count_of(page, "<figure ") == names.size());
     BOOST_TEST(count_of(page, "role=\"img\"") == names.size());
     for (const char* name : {"speedup", "efficiency", "factors", "phases", "loss", "step-times", "ranks-over-time-1",
                              "ranks-over-time-2", "memory-1", "memory-2"})
@@ -80,7 +79,7 @@ BOOST_AUTO_TEST_CASE(the_command_reports_runs) {
     BOOST_TEST(holds(made.text, "out.html: "));
     if (gnuplot_found()) {
         BOOST_TEST(std::filesystem::exists(folder / "plots/speedup.gp"));
-        BOOST_TEST(count_of(page, "<figure>") == 10u);
+        BOOST_TEST(count_of(page, "<figure ") == 10u);
     }
     // One run alone.
     const Output alone = report("g4");

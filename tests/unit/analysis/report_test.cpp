@@ -92,20 +92,6 @@ BOOST_AUTO_TEST_CASE(bands_hold_the_lowest_and_the_highest) {
     BOOST_TEST((band(curve, 10) == Rows{{1, 5, 5}, {2, 3, 3}, {3, 9, 9}, {4, 1, 1}, {5, 2, 2}}));
 }
 
-BOOST_AUTO_TEST_CASE(labels_of_steps_do_not_touch) {
-    BOOST_TEST(step_tics(1, 10000, 480) ==
-               "set xtics ('0' 0, '2,000' 2000, '4,000' 4000, '6,000' 6000, '8,000' 8000, '10,000' 10000)\n"
-               "set xrange [0:10000]\n");
-    BOOST_TEST(step_tics(1, 3, 480) == "set xtics ('0' 0, '1' 1, '2' 2, '3' 3)\nset xrange [0:3]\n");
-    BOOST_TEST(holds(step_tics(5001, 5400, 480), "'5,000' 5000, '5,100' 5100"));
-    for (const std::int64_t last : {7, 60, 99, 999, 1500, 12345, 99999, 1000000, 123456789}) {
-        const std::string tics = step_tics(1, last, 480);
-        const std::size_t labels = count_of(tics, "'") / 2, digits = with_commas(last).size();
-        BOOST_TEST(labels >= 2u, tics);
-        BOOST_TEST(labels * (digits + 1) * 8 <= 480u, tics);  // a digit is 8 pixels wide
-    }
-}
-
 BOOST_AUTO_TEST_CASE(validation_losses_are_points_over_the_training_loss) {
     std::vector<Measurement> runs = {make_run("a", 1, 1), make_run("b", 1, 1)};
     BOOST_TEST(loss_plot(runs, run_labels(runs)).title == "Training loss");
@@ -176,7 +162,7 @@ BOOST_AUTO_TEST_CASE(the_page_says_what_a_reader_asks) {
           "The plots are left out: gnuplot was not found", "How each figure was computed",
           "T(p) = T(1)·(s + (1 − s)/p)", "lockstep-analyze report runs/g1", "made on 2026-05-28", "0123456"})
         BOOST_TEST(holds(page, words), words);
-    BOOST_TEST(count_of(page, "<figure>") == 0u);
+    BOOST_TEST(count_of(page, "<figure ") == 0u);
     BOOST_TEST(count_of(page, "<th scope=\"row\"") > 10u);
     BOOST_TEST(!holds(page, "nan"));
 }
@@ -238,9 +224,9 @@ BOOST_AUTO_TEST_CASE(what_has_no_data_is_left_out_with_a_reason) {
         rank.phases = {};
         rank.allocated = rank.reserved = rank.peak = 0;
     }
-    const Draw never = [](const Plot& plot) -> std::string {
+    const Draw never = [](const Plot& plot) -> Drawing {
         BOOST_ERROR("drawn without data: " + plot.name);
-        return "<svg></svg>";
+        return {"<svg></svg>", {}};
     };
     const std::string page = report_page(report, never);
     check_page(page);
