@@ -130,26 +130,26 @@ std::string terminal(const Plot& plot, int height, int legend, const char* paper
 constexpr const char* area_mark = "area:";
 
 // What `ask_area` makes gnuplot say, in pixels from the bottom.
-Area area_of(const std::string& words, int height) {
+Area area_of(const std::string& words, const Plot& plot) {
     Area area;
     const std::size_t at = words.find(area_mark);
     if (at == std::string::npos) return area;
     std::istringstream numbers(words.substr(at + std::string_view(area_mark).size()));
-    double x_base = 0, y_base = 0;
     numbers >> area.left >> area.right >> area.bottom >> area.top >> area.x_low >> area.x_high >> area.y_low >>
-        area.y_high >> x_base >> y_base;
+        area.y_high;
     if (!numbers) return {};
-    area.bottom = height - area.bottom;
-    area.top = height - area.top;
-    area.x_logarithmic = x_base > 0;
-    area.y_logarithmic = y_base > 0;
+    area.bottom = plot.height - area.bottom;
+    area.top = plot.height - area.top;
+    // gnuplot's variables give the base of a linear axis, too. No name of a run begins a line.
+    area.x_logarithmic = plot.script.find("\nset logscale x") != std::string::npos;
+    area.y_logarithmic = plot.script.find("\nset logscale y") != std::string::npos;
     return area;
 }
 
 std::string ask_area() {
     return fmt::format(
         "print '{}', GPVAL_TERM_XMIN, GPVAL_TERM_XMAX, GPVAL_TERM_YMIN, GPVAL_TERM_YMAX, GPVAL_X_MIN, GPVAL_X_MAX, "
-        "GPVAL_Y_MIN, GPVAL_Y_MAX, GPVAL_X_LOG, GPVAL_Y_LOG\n",
+        "GPVAL_Y_MIN, GPVAL_Y_MAX\n",
         area_mark);
 }
 
@@ -204,7 +204,7 @@ Drawing draw(const Plot& plot) {
     const Output output = run_gnuplot(terminal(plot, plot.height, 0, "") + "unset key\n$rows << END_OF_ROWS\n" +
                                           data_text(plot) + "END_OF_ROWS\ndata = '$rows'\n" + plot.script + ask_area(),
                                       plot.name);
-    return {output.svg, area_of(output.errors, plot.height)};
+    return {output.svg, area_of(output.errors, plot)};
 }
 
 std::string inline_svg(const std::string& svg, const Plot& plot) {

@@ -213,7 +213,7 @@ FileLegend file_legend(const Plot& plot) {
     const std::size_t columns = std::clamp<std::size_t>(
         static_cast<std::size_t>((plot.width - 20) / (letter * static_cast<double>(longest) + sample)), 1, 4);
     const std::size_t rows = (plot.legend.size() + columns - 1) / columns;
-    legend.height = static_cast<int>(std::lround(static_cast<double>(rows) * size * 1.35 + 10));
+    legend.height = static_cast<int>(std::lround(static_cast<double>(rows) * size * 1.4 + 14));
     legend.whole = std::max(plot.height + legend.height, 3 * legend.height);
     legend.script = fmt::format(
         "set key at screen 0.02, screen {:.5f} left top vertical maxrows {} Left reverse samplen 2 spacing 1 font "

@@ -195,8 +195,7 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
         names += fmt::format("set label {} at 0,{:.3f} left textcolor rgb '{}'\n",
                              gnuplot_string(curve_title(labels[chosen.runs[row]], measurements[chosen.runs[row]])),
                              static_cast<double>(row) - 0.31, word_colour);
-    // A run has as much room alone as beside others.
-    constexpr int run_height = 54;  // pixels
+    const int run_height = alone ? 84 : 54;  // pixels; a single bar would be a thin line above its legend
     plot.height = space_above + space_below + run_height * static_cast<int>(chosen.runs.size());
     plot.script = fmt::format(
         "set border 1 lc rgb '{}'\nset tics nomirror scale 0.5 textcolor rgb '{}'\nunset ytics\n"

@@ -159,6 +159,8 @@ BOOST_AUTO_TEST_CASE(the_page_follows_the_colour_scheme_and_files_are_white) {
     });
     BOOST_TEST(holds(page, "prefers-color-scheme: dark"));
     BOOST_TEST(holds(page, "stroke='var(--blue)'"));
+    BOOST_TEST(holds(page, " data-x=\"0.909090909 4.4 1\" data-y=\"0 "));
+    BOOST_TEST(holds(page, " 0\" data-names=\"ranks|efficiency\""));
     for (auto at = page.find("<svg class=\"plot\""); at != std::string::npos;
          at = page.find("<svg class=\"plot\"", at + 1)) {
         const std::string svg = page.substr(at, page.find("</svg>", at) - at);
@@ -214,13 +216,13 @@ BOOST_AUTO_TEST_CASE(a_figure_says_what_is_at_its_points) {
 BOOST_AUTO_TEST_CASE(one_runs_shares_have_room_and_numbers) {
     const std::vector<Measurement> one = {make_run("g4", 4, 1)};
     const Plot plot = phase_plot(one, run_labels(one));
-    BOOST_TEST(plot.height >= space_above + space_below + 50);
+    BOOST_TEST(plot.height >= space_above + space_below + 84);
     BOOST_REQUIRE(plot.legend.size() == 3u);
     BOOST_TEST(plot.legend[0].second == "forward, 25 %");
     BOOST_TEST(holds(plot.script, "set label '50 %' at 50.000,"), plot.script);
     const std::vector<Measurement> two = {one[0], make_run("g8", 8, 1)};
     BOOST_TEST(phase_plot(two, run_labels(two)).legend[0].second == "forward");
-    BOOST_TEST(phase_plot(two, run_labels(two)).height - plot.height == 54);
+    BOOST_TEST(phase_plot(two, run_labels(two)).height - plot.height == 2 * 54 - 84);
 }
 
 BOOST_AUTO_TEST_CASE(legends_are_below_and_take_a_third_at_most) {
