@@ -61,7 +61,10 @@ for (const figure of document.querySelectorAll("figure[data-area]")) {
       const distance = Math.hypot(point.x - px, point.y - py);
       if (least > distance) { least = distance; best = point; }
     }
-    return best;
+    if (!best) return null;
+    // Curves that meet there are all named.
+    const here = points.filter(point => 1.5 > Math.hypot(point.x - best.x, point.y - best.y)).slice(0, 3);
+    return {x: best.x, y: best.y, words: here.map(point => point.words).join("\n")};
   };
   const note = document.createElement("div"), mark = document.createElementNS(svg.namespaceURI, "circle");
   note.className = "note";
@@ -94,6 +97,6 @@ for (const figure of document.querySelectorAll("figure[data-area]")) {
 )";
 
 // Of the text between <script> and </script>, SHA-256 in base 64. A test recomputes it.
-inline constexpr const char* page_script_hash = "sha256-pxKcO8tLRYIEnG3KQ8UaR2WaD4TsQllkpOC58H8mt1s=";
+inline constexpr const char* page_script_hash = "sha256-SPXraq6biKPsvcQQxPFk3zoxcwKFAKz58EIoSmG+Trw=";
 
 }  // namespace lockstep::analysis

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
         for (const int ranks : {1, 2, 4, 8})
             write_run(folder + "/g" + std::to_string(ranks), "batch-8-g" + std::to_string(ranks),
                       static_cast<std::size_t>(ranks), 400);
-        write_run(folder + "/hostile", lockstep::analysis::test::hostile_name, 16, 2000);
+        write_run(folder + "/hostile", lockstep::analysis::test::hostile_name, 16, 10000);
         return 0;
     } catch (const std::exception& problem) {
         std::fprintf(stderr, "report_runs: %s\n", problem.what());
