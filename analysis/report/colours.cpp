@@ -34,7 +34,7 @@ const std::vector<SchemeColour> scheme_colours = {
     {"blue", "#0072B2", "#4DA3FF"},    {"vermilion", "#D55E00", "#FF8A50"}, {"green", "#00855F", "#2FCB9C"},
     {"pink", "#B0588A", "#E79CC8"},    {"black", "#000000", "#F2F4F6"},     {"orange", "#A87100", "#F0B429"},
     {"sky", "#3A8FC4", "#9BDCFF"},     {"frame", frame_colour, "#8b959e"},  {"grid", grid_colour, "#333a41"},
-    {"words", word_colour, "#d5dade"}, {"outline", "#444444", "#9aa4ad"},   {"deep", "#0B4A6F", "#3B82B0"},
+    {"words", word_colour, "#d5dade"}, {"outline", "#444444", "#9aa4ad"},   {"deep", "#0B4A6F", "#2E6A96"},
 };
 
 const std::vector<std::string> line_colours = {"#0072B2", "#D55E00", "#00855F", "#B0588A",

@@ -27,8 +27,8 @@ for (const figure of document.querySelectorAll("figure[data-area]")) {
     const values = numbers(one.dataset.points);
     for (let i = 0; values.length > i; i += 2) {
       const at = {x: x(values[i]), y: y(values[i + 1])};
-      if (Number.isFinite(at.x + at.y)) points.push({...at,
-        words: one.dataset.curve + "\n" + xName + ": " + say(values[i]) + "\n" + yName + ": " + say(values[i + 1])});
+      if (Number.isFinite(at.x + at.y)) points.push({...at, curve: one.dataset.curve,
+        across: xName + ": " + say(values[i]), up: yName + ": " + say(values[i + 1])});
     }
   }
   for (const one of figure.querySelectorAll("[data-box]")) {
@@ -63,8 +63,10 @@ for (const figure of document.querySelectorAll("figure[data-area]")) {
     }
     if (!best) return null;
     // Curves that meet there are all named.
-    const here = points.filter(point => 1.5 > Math.hypot(point.x - best.x, point.y - best.y)).slice(0, 3);
-    return {x: best.x, y: best.y, words: here.map(point => point.words).join("\n")};
+    const here = points.filter(point => point.across === best.across ? 1.5 > Math.abs(point.y - best.y) : false);
+    const words = here.length > 1 ? [best.across, ...here.map(point => point.curve + "; " + point.up)]
+      : [best.curve, best.across, best.up];
+    return {x: best.x, y: best.y, words: words.join("\n")};
   };
   const note = document.createElement("div"), mark = document.createElementNS(svg.namespaceURI, "circle");
   note.className = "note";
@@ -97,6 +99,6 @@ for (const figure of document.querySelectorAll("figure[data-area]")) {
 )";
 
 // Of the text between <script> and </script>, SHA-256 in base 64. A test recomputes it.
-inline constexpr const char* page_script_hash = "sha256-SPXraq6biKPsvcQQxPFk3zoxcwKFAKz58EIoSmG+Trw=";
+inline constexpr const char* page_script_hash = "sha256-7zix1MqDnGni7eaMjnGoPYjFpg0Va8o/pIEtW3wYTj8=";
 
 }  // namespace lockstep::analysis

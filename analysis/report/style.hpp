@@ -34,7 +34,7 @@ svg.plot text { fill: inherit; }
 svg.plot image { image-rendering: pixelated; }
 figure[data-area] svg.plot { cursor: crosshair; }
 .mark { fill: none; stroke: var(--ink); stroke-width: 2px; pointer-events: none; }
-.note { position: absolute; z-index: 2; max-width: 15rem; padding: 0.3rem 0.55rem; white-space: pre-line;
+.note { position: absolute; z-index: 2; max-width: 20rem; padding: 0.3rem 0.55rem; white-space: pre-line;
   pointer-events: none; background: var(--tint); color: var(--ink); border: 1px solid var(--frame); border-radius: 4px;
   font-size: 0.82rem; line-height: 1.35; font-variant-numeric: tabular-nums; }
 .note[hidden] { display: none; }
@@ -63,6 +63,7 @@ tbody th { font-weight: 500; white-space: normal; overflow-wrap: anywhere; min-w
 tbody th.words { min-width: 6.5rem; }
 th:first-child { padding-left: 0; position: sticky; left: 0; background: var(--paper); }
 .words { text-align: left; }
+@media (max-width: 48rem) { thead th { min-width: 5.2rem; } tbody th, thead th:first-child { min-width: 3.4rem; } }
 dt { font-weight: 650; margin-top: 0.8rem; }
 dd { margin: 0.1rem 0 0; }
 footer { margin-top: 3rem; padding-top: 0.8rem; border-top: 1px solid var(--rule); }
