@@ -170,8 +170,8 @@ void remove_elements(std::string& text, const std::string& name) {
 // gnuplot defines every point shape and two filters; drop those that are not used.
 void remove_unused_definitions(std::string& svg, const std::string& body, const std::string& prefix) {
     for (const std::string name : {"textbox", "greybox"}) {
-        if (body.find("#" + prefix + name) != std::string::npos) continue;
-        const std::size_t at = svg.find("<filter id='" + prefix + name + "'");
+        if (body.find(fmt::format("#{}{}", prefix, name)) != std::string::npos) continue;
+        const std::size_t at = svg.find(fmt::format("<filter id='{}{}'", prefix, name));
         const std::size_t end = at == std::string::npos ? at : svg.find("</filter>", at);
         if (end != std::string::npos) svg.erase(at, end + std::string_view("</filter>").size() - at);
     }

@@ -6,7 +6,6 @@
 
 #include "analysis/report/gnuplot.hpp"
 #include "analysis/report/text.hpp"
-#include "base/format.hpp"
 #include "unit/analysis/report_page.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
