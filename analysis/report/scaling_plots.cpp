@@ -137,7 +137,7 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         if (!is_law(fit)) continue;
         Block law{fit.title, {"ranks", "speedup"}, {}};
         // Extrapolated only where the law predicts.
-        double end = static_cast<double>(series.points.back().ranks);
+        auto end = static_cast<double>(series.points.back().ranks);
         for (const Prediction& prediction : fit.predictions) end = std::max(end, prediction.ranks);
         for (const double at : along(first, std::min(last, end))) {
             const double speedup = law_speedup(fit, series, at, fit.at(at));
