@@ -51,6 +51,7 @@ Table results_of(const std::vector<Measurement>& runs) {
                  {"step", "step, s", 4},
                  {"interval", "95 % interval"},
                  {"tokens_per_second", "tokens/s", 0},
+                 {"joules_per_token", "J a token", 6},
                  {"loss", "last loss", 4},
                  {"validation_loss", "last validation loss", 4}});
     for (const Measurement& run : runs) {
@@ -58,7 +59,8 @@ Table results_of(const std::vector<Measurement>& runs) {
         const bool wide = std::isfinite(interval.low) && std::isfinite(interval.high);
         table.add_row({run.name, run.ranks, run.hosts, known(run.step_seconds()),
                        wide ? fmt::format("{:.4f} to {:.4f}", interval.low, interval.high) : std::string("-"),
-                       known(run.tokens_per_second()), run.losses.empty() ? Cell() : Cell(run.losses.back().second),
+                       known(run.tokens_per_second()), known(run.joules_per_token()),
+                       run.losses.empty() ? Cell() : Cell(run.losses.back().second),
                        run.validations.empty() ? Cell() : Cell(run.validations.back().loss)});
     }
     return table;
@@ -115,7 +117,7 @@ std::string draft(const std::vector<Measurement>& runs) {
         "## Overview\n\n[The paper's contributions, C1, C2 …]\n\n"
         "| artifact | contributions | figures and tables |\n|---|---|---|\n| A1: training runs | [C1] | [Figure 1] |\n\n"
         "## Artifact A1\n\n### Relation to contributions\n\n[What these runs show.]\n\n### Expected results\n\n";
-    text += results_of(runs).print(TableFormat::markdown);
+    text += without_empty_columns(results_of(runs)).print(TableFormat::markdown);
     text +=
         "\nStep: the median over the steps that count, of the slowest rank. The losses come out the same, bit for bit, with the "
         "same program, ranks, threads, processor and libraries; elsewhere they agree to the precision of the arithmetic. Times "

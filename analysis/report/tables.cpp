@@ -58,6 +58,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  {"time", "time of a step"},
                  {"interval", "95 % interval"},
                  {"rate", "tokens/s, median step"},
+                 {"energy", "J a token"},
                  {"machine", "machine"},
                  {"commit", "program, commit"},
                  {"started", "started, UTC"}});
@@ -78,6 +79,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  ? Cell(short_seconds(one.step_seconds()) + " (whole run)")
                  : seconds_cell(one.step_seconds()),
              interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
+             std::isfinite(one.joules_per_token()) ? Cell(fmt::format("{:.4g}", one.joules_per_token())) : Cell(),
              words_or_nothing(machine),
              one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit.substr(0, 8)),
              one.imported || !(one.started > 0) ? Cell() : Cell(day_and_minute(one.started))});

@@ -16,7 +16,7 @@ BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
     trace::Header header = trace::test::make_header(2, usual_regions);
     header.description += "[data]\ntrain = ['tokens.h5']\n[schedule]\nsteps = 40\npeak_lr = 1e-3\n";
     header.run_name = "g2";
-    write_launch(folder / "runs/g2", header, 1, 40, {});
+    write_launch(folder / "runs/g2", header, 1, 40, {}, {}, 3);
     header.run_name = "g4";
     header.ranks.resize(4, header.ranks.front());
     header.ranks[3].host = "node1";
@@ -29,7 +29,8 @@ BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
           "mpirun -np 2 lockstep train descriptions/g2.toml", "mpirun -np 4 lockstep train descriptions/g4.toml",
           "- g2: 2 ranks on 1 node, 4 threads a rank, no GPU\n",
           "- g4: 4 ranks on 2 nodes, 4 threads a rank, GPUs: NVIDIA H100\n", "- `data.train`: tokens.h5\n",
-          "lockstep-analyze scaling runs/g2 runs/g4\n", "| g2  |     2 |     1 |  0.5000 |"})
+          "lockstep-analyze scaling runs/g2 runs/g4\n", "| g2  |     2 |     1 |  0.5000 |", "| J a token |",
+          "0.014634 |"})
         BOOST_TEST(output.text.find(words) != std::string::npos, words << " in " << output.text);
     for (const char* words : {"not committed", "different commits"})
         BOOST_TEST(output.text.find(words) == std::string::npos, words);
