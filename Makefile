@@ -154,8 +154,8 @@ GIT_ARCHIVE = git -c tar.umask=0022 -c core.autocrlf=false -c core.eol=lf -c cor
 dist:
 	@prefix=$$(git rev-parse --show-prefix 2>/dev/null) && [ -z "$$prefix" ] || \
 	    { echo 'make dist: this folder is not a git checkout; the archive is made from a commit' >&2; exit 2; }
-	@changes=$$(git status --porcelain) && [ -z "$$changes" ] || \
-	    { echo 'make dist: there are changes that are not committed; commit them or set them aside (git stash -u)' >&2; exit 2; }
+	@changes=$$(git status --porcelain -- . $(if $(filter /%,$(BUILD)),,':(exclude)$(BUILD)')) && [ -z "$$changes" ] || \
+	    { printf '%s\n' "$$changes" 'make dist: this is not committed; commit it or set it aside (git stash -u)' >&2; exit 2; }
 	@mkdir -p $(BUILD)
 	@version=$$(sed -n 's/^project(lockstep VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt) && name=lockstep-$$version && \
 	    $(GIT_ARCHIVE) --format=tar --prefix=$$name/ --output=$(BUILD)/$$name.tar HEAD && \

@@ -11,8 +11,11 @@
 #include <numeric>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/fault.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
 #include "base/table.hpp"
@@ -37,8 +40,8 @@ struct Options {
     bool quick = false, busy = false;
 };
 
-// Watched before anything is measured; what other programs may use of all cores.
-constexpr double watched_seconds = 1, most_busy_share = 0.1;
+// How long other programs are watched before anything is measured.
+constexpr double watched_seconds = 1, quick_watched_seconds = 0.2;
 
 // Sleep of the node's other ranks while one rank uses all cores.
 constexpr double team_seconds = 1.5, quick_team_seconds = 0.3;
@@ -62,13 +65,15 @@ int gpus_of(const cluster::Placement& placement) {
     return std::max(1, static_cast<int>(gpus.size()));
 }
 
-// What other programs use of this node's cores while its ranks sleep; of the busiest node. Collective.
-double other_work(const cluster::Session& session, const layout::Devices& devices, cluster::HostGroup& control) {
+// The share that other programs use of a node's cores while its ranks sleep; of the busiest node. Collective.
+double other_work(const cluster::Session& session, const layout::Devices& devices, double seconds,
+                  cluster::HostGroup& control) {
     cluster::CpuSet cores = session.allowed();
     for (const cluster::RankSeat& seat : devices.placement.map.seats) cores = cores | seat.cores;
     control.barrier();
-    const double own = calibrate::busy_cores_now(cores, watched_seconds).value_or(0);
-    std::vector<double> most = {own};
+    double busy = calibrate::busy_cores_now(cores, seconds).value_or(0) / std::max(1, cores.size());
+    if (fault::asks("bench_busy", "busy")) busy = 1;
+    std::vector<double> most = {std::min(busy, 1.0)};
     control.all_reduce(most, cluster::Reduce::maximum);
     return most[0];
 }
@@ -211,11 +216,11 @@ std::string settings_of(const Options& options, const cluster::Session& session,
         calibration.bf16, options.quick);
 }
 
-// Rank 0 reads them. Collective.
-std::vector<std::vector<double>> rounds_of_all(const std::string& path, const std::string& settings,
-                                               cluster::HostGroup& control) {
-    std::vector<std::vector<double>> times;
-    cluster::on_root(control, [&] { times = calibrate::read_rounds(path, settings); });
+// Rank 0 reads them; the others have the times alone. Collective.
+calibrate::KeptRounds rounds_of_all(const std::string& path, const std::string& settings, cluster::HostGroup& control) {
+    calibrate::KeptRounds kept;
+    cluster::on_root(control, [&] { kept = calibrate::read_rounds(path, settings); });
+    auto& times = kept.seconds;
     std::vector<std::int64_t> extent = {static_cast<std::int64_t>(times.size()),
                                         times.empty() ? 0 : static_cast<std::int64_t>(times.front().size())};
     control.broadcast(extent.data(), extent.size() * sizeof extent[0], 0);
@@ -223,7 +228,7 @@ std::vector<std::vector<double>> rounds_of_all(const std::string& path, const st
     for (std::vector<double>& of_one : times) control.broadcast(of_one.data(), of_one.size() * sizeof(double), 0);
     if (control.rank() == 0 && extent[1] > 0)
         log::info("going on after {} finished round{} of {}", extent[1], plural(extent[1]), path);
-    return times;
+    return kept;
 }
 
 int measure(const Options& options, cluster::Session& session, TableFormat format) {
@@ -256,23 +261,34 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     const double start = seconds_now();
     if (session.rank() == 0)
         calibration.say = [start](const std::string& what) { log::info("{:.1f} s: {}", seconds_now() - start, what); };
-    const double busy = options.quick ? 0 : other_work(session, devices, *control);
+    const double busy = other_work(session, devices, options.quick ? quick_watched_seconds : watched_seconds, *control);
     cluster::on_root(*control, [&] {
-        if (options.out.empty() || options.busy || busy <= most_busy_share * rank.cores_of_node) return;
+        if (options.out.empty() || options.busy || options.quick || busy <= config::Rates::most_busy_share) return;
         throw usage_error(
-            "other programs use {:.1f} of this node's {} cores, so that its rates would be wrong; wait until it is idle, "
-            "or add --busy, which marks the file",
-            busy, rank.cores_of_node);
+            "other programs use {:.0f} % of this node's cores, so that its rates would be wrong; wait until it is idle, or "
+            "add --busy, which marks the file",
+            100 * busy);
     });
     const std::string rounds = calibrate::rounds_file(options.out),
                       settings = settings_of(options, session, calibration);
+    calibrate::KeptRounds kept;
     if (!options.out.empty()) {
-        calibration.finished = rounds_of_all(rounds, settings, *control);
-        if (session.rank() == 0)
-            calibration.keep = [&](const auto& times) { calibrate::write_rounds(rounds, settings, times); };
+        kept = rounds_of_all(rounds, settings, *control);
+        calibration.finished = kept.seconds;
     }
+    kept.busy_share = std::max(kept.busy_share, busy);
+    bool told = false;
+    if (!options.out.empty() && session.rank() == 0)
+        calibration.keep = [&](const auto& times) {
+            // For convenience only: a full disk does not end what is measured.
+            try {
+                calibrate::write_rounds(rounds, settings, {times, kept.busy_share});
+            } catch (const Error& problem) {
+                if (!std::exchange(told, true)) log::warning("finished rounds are not kept: {}", problem.what());
+            }
+        };
     config::Rates rates = calibrate::calibrate(rank, calibration);
-    rates.busy_cores = busy;
+    rates.busy_share = kept.busy_share;
     rates.threads = devices.on_gpu() ? 1 : threads();
     rates.bf16_is_fp32 = has_bf16 ? 0 : 1;
     measure_team(session, devices, rank, options.quick, rates);

@@ -109,8 +109,8 @@ std::vector<std::string> remarks_of(const PlanOutput& plan, const std::vector<Ca
                      devices = static_cast<double>(after.devices) / static_cast<double>(before.devices);
         if (times > most_gain * devices)
             remarks.push_back(fmt::format(
-                "{} devices are {:.1f} times as fast as {}, which is more than {:.1f} times as many: {} lacks memory for "
-                "a faster layout, or the rates do not belong together",
+                "{} devices are {:.1f} times as fast as {} but only {:.1f} times as many: {} lacks memory for a faster "
+                "layout, or the rates do not belong together",
                 after.devices, times, before.devices, devices, before.devices));
     }
     return remarks;

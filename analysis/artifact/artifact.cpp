@@ -91,11 +91,18 @@ std::string hardware_of(const std::vector<Measurement>& runs) {
     return text;
 }
 
+// Where all ranks had as many: they decide the last bits.
+std::string threads_of(const Measurement& run) {
+    const std::string threads = run.setting("threads");
+    const bool one = !threads.empty() && threads.find_first_not_of("0123456789") == std::string::npos;
+    return one ? "OMP_NUM_THREADS=" + threads + " " : "";
+}
+
 std::string commands_of(const std::vector<Measurement>& runs) {
     std::string text;
     for (const Measurement& run : runs)
-        text += fmt::format("    mpirun -np {} lockstep train descriptions/{}.toml      # or srun, jobs/launch\n",
-                            run.ranks, run.name);
+        text += fmt::format("    {}mpirun -np {} lockstep train descriptions/{}.toml      # or srun, jobs/launch\n",
+                            threads_of(run), run.ranks, run.name);
     return text;
 }
 
@@ -104,7 +111,7 @@ std::string draft(const std::vector<Measurement>& runs) {
     std::string names;
     for (const Measurement& run : runs) {
         if (std::isfinite(run.total_seconds)) all += run.total_seconds;
-        names += " runs/" + run.name;
+        names += " " + run.path;
     }
     const std::string commits = setting_of(runs, "commit");
     std::string text = "# Artifact description (draft)\n\n";
@@ -140,7 +147,8 @@ std::string draft(const std::vector<Measurement>& runs) {
     text += fmt::format(
         "\n### Installation\n\n    git checkout {}\n    make install PREFIX=$HOME/lockstep\n\n### Execution\n\nThe resolved "
         "description of each run is `run.toml` in its folder; put it beside the artifact as `descriptions/NAME.toml`.\n\n",
-        commits.substr(0, commits.find_first_of("+;")));
+        commits.empty() || commits.starts_with("unknown") ? "[the commit]"
+                                                          : commits.substr(0, commits.find_first_of("+;")));
     text += commands_of(runs);
     text += fmt::format(
         "\nInput of T1 (training) are the description and the data, output is `runs/NAME` with the trace; T2 (analysis) reads "

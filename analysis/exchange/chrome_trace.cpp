@@ -166,7 +166,9 @@ class ChromeTrace {
             const auto region = static_cast<std::size_t>(event.region);
             std::string more;
             if (event.bytes > 0) more = fmt::format(R"(,"bytes":{})", event.bytes);
-            if (event.bytes > 0 && duration > 0 && communicates[region])
+            // A GPU's transfers outlast the stretch that starts them.
+            const bool on_gpu = !part.file.header().ranks[static_cast<std::size_t>(rank)].gpu.empty();
+            if (event.bytes > 0 && duration > 0 && communicates[region] && !on_gpu)
                 more +=
                     fmt::format(R"(,"GB/s":{:.4g})", static_cast<double>(event.bytes) / static_cast<double>(duration));
             entry(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},{},"args":{{"step":{}{}}}}})", id, id,
@@ -206,7 +208,7 @@ void write_chrome_trace(const trace::Run& run, Output& output) {
     if (!has_events(run, ends))
         throw usage_error(
             "{} holds no events; lockstep train records those of sampled steps, the first and then every "
-            "trace.events_every-th, unless trace.detail is \"off\", and imported runs have none",
+            "trace.events_every-th, unless that is 0 or trace.detail is \"off\", and imported runs have none",
             run.path);
     ChromeTrace(run, ends, output).write();
 }

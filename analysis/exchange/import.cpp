@@ -80,8 +80,9 @@ void add_import(CLI::App& program, Action& action) {
         "Columns: run, ranks, rank, batch, accumulation, length, data, tensor, pipeline, context, tokens,\n"
         "tokens_per_second, peak_memory_bytes, and in seconds total, data_loading, data_movement, compute,\n"
         "communication, forward, loss, backward, optimizer, validation, checkpoint, initialization. Needed are\n"
-        "ranks (or rank) and a time or a rate. A row without rank speaks for all ranks of its run; without a column run each\n"
-        "row is one. Usual other names are understood, such as np, gpus, time and walltime.");
+        "ranks (or run and rank) and a time or a rate. A row without rank speaks for all ranks of its run. Without a column\n"
+        "run each row is one, or with rank all rows of the same ranks. Usual other names are\n"
+        "understood, such as np, gpus, time and walltime.");
     command->callback([options, &action] { action = [options] { return run_import(*options); }; });
 }
 

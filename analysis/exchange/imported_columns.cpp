@@ -19,7 +19,7 @@ struct OtherNames {
 
 const std::array<OtherNames, 12>& other_names() {
     static const std::array<OtherNames, 12> all = {
-        {{"run", {"name", "label", "case", "id", "config", "configuration", "experiment"}},
+        {{"run", {"name"}},
          {"ranks", {"n_ranks", "nranks",    "num_ranks", "mpi_ranks", "np",      "nproc",  "nprocs",
                     "n_procs", "num_procs", "procs",     "processes", "tasks",   "ntasks", "n_tasks",
                     "gpus",    "ngpus",     "n_gpus",    "num_gpus",  "devices", "cores",  "ncores",
@@ -76,15 +76,25 @@ ImportedColumns::ImportedColumns(const CsvTable& table, const std::vector<std::s
             const std::string nearest = nearest_name(written, known);
             warnings.push_back(fmt::format("unknown column '{}' is ignored{}", printable(written),
                                            nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+            ignored_.push_back(printable(written));
         } else if (has(name)) {
-            throw wrong(fmt::format("the columns '{}' and '{}' both mean {}; leave one out",
-                                    printable(this->written(name)), printable(written), name));
+            // The exact name is the one that is meant; between two others there is no telling.
+            const std::string before = this->written(name);
+            if (before != name && written != name)
+                throw wrong(fmt::format("the columns '{}' and '{}' both mean {}; leave one out", printable(before),
+                                        printable(written), name));
+            warnings.push_back(fmt::format("column '{}' is ignored: there is a column {}",
+                                           printable(before == name ? written : before), name));
+            if (before == name)
+                name.clear();
+            else
+                names_[index(name)].clear();
         } else if (name != written) {
             warnings.push_back(fmt::format("column '{}' is read as {}", printable(written), name));
         }
         names_.push_back(std::move(name));
     }
-    if (!has("ranks") && !has("rank"))
+    if (!has("ranks") && (!has("rank") || !has("run")))
         throw wrong(
             "no column says how many ranks a run has; name one ranks (processes or GPUs), for example: ranks,time");
 }

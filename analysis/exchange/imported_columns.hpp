@@ -18,10 +18,11 @@ class ImportedColumns {
     bool has(const std::string& column) const { return index(column) < names_.size(); }
     std::string text(const CsvRow& row, const std::string& column) const;  // "" where there is no such column
     std::string written(const std::string& column) const;                  // as the table calls it
+    const std::vector<std::string>& ignored() const { return ignored_; }   // unknown ones, as the table calls them
 
   private:
     std::size_t index(const std::string& column) const;
-    std::vector<std::string> names_, written_;  // by the table's columns; "": ignored
+    std::vector<std::string> names_, written_, ignored_;  // names_ and written_ by the table's columns; "": ignored
 };
 
 }  // namespace lockstep::analysis

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <optional>
 
+#include <fmt/ranges.h>
+
 #include "analysis/exchange/imported_columns.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -204,15 +206,17 @@ void fill_in_totals(ImportedRun& run) {
 }
 
 // Memory and settings alone say nothing about scaling.
-void check_measured(const CsvTable& table, const ImportedRun& run) {
+void check_measured(const CsvTable& table, const ImportedColumns& columns, const ImportedRun& run) {
     if (run.gives(TimeColumn::total)) return;
     if (std::any_of(run.rank.begin(), run.rank.end(),
                     [](const ImportedRank& rank) { return std::isfinite(rank.tokens_per_second); }))
         return;
+    const auto& ignored = columns.ignored();
     throw usage_error(
         "{} line {}: run {} has neither a time nor a rate; give the seconds of the whole run in a column total (or "
-        "time), or tokens_per_second",
-        table.path, run.lines.front(), run.name);
+        "time), or tokens_per_second{}",
+        table.path, run.lines.front(), run.name,
+        ignored.empty() ? "" : fmt::format(". Not understood: {}", fmt::join(ignored, ", ")));
 }
 
 // One rank has nobody to communicate with. Elsewhere what is not given stays unknown, and takes figures with it.
@@ -310,7 +314,7 @@ std::vector<ImportedRun> runs_of_table(const CsvTable& table, std::vector<std::s
     for (Gathered& gathered : all) {
         place_ranks(table, gathered);
         fill_in_totals(gathered.run);
-        check_measured(table, gathered.run);
+        check_measured(table, columns, gathered.run);
         runs.push_back(std::move(gathered.run));
     }
     settle_communication(runs);

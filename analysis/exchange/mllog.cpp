@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/exchange/formats.hpp"
+#include "analysis/load/configuration.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "config/run_description.hpp"
@@ -56,7 +57,9 @@ void write_settings(Lines& lines, double seconds, const config::RunDescription& 
         set("gradient_accumulation_steps", std::max<std::int64_t>(1, run.batch.global / data / run.batch.micro));
     }
     set("max_sequence_length", run.batch.length);
-    set("max_steps", run.schedule.steps);
+    // Of epochs the description does not know the steps.
+    const config::ScheduleSection& schedule = run.schedule;
+    if (schedule.steps > 0) set("max_steps", schedule.steps);
     set("tensor_parallelism", run.parallel.tensor);
     set("pipeline_parallelism", run.parallel.pipeline);
     set("context_parallelism", run.parallel.context);
@@ -65,7 +68,10 @@ void write_settings(Lines& lines, double seconds, const config::RunDescription& 
     set("opt_base_learning_rate", run.schedule.peak_lr);
     set("opt_end_learning_rate", run.schedule.final_lr);
     set("opt_learning_rate_warmup_steps", run.schedule.warmup);
-    set("opt_learning_rate_decay_steps", run.schedule.steps - run.schedule.warmup);
+    const std::int64_t last_part = schedule.decay_steps > 0 ? schedule.decay_steps : schedule.steps / 5;  // of wsd
+    if (schedule.steps > 0 && schedule.kind != config::ScheduleKind::constant)
+        set("opt_learning_rate_decay_steps",
+            schedule.kind == config::ScheduleKind::wsd ? last_part : schedule.steps - schedule.warmup);
     set("opt_learning_rate_decay_schedule", schedule_words(run.schedule));
     set("opt_gradient_clip_norm", run.optimizer.clip);
     set("opt_weight_decay", run.optimizer.weight_decay);
@@ -135,9 +141,12 @@ class Training {
 }  // namespace
 
 void write_mllog(const trace::Run& run, Output& output) {
-    const trace::TraceFile& first = run.parts.front().file;
-    if (first.header().is_imported())
+    if (run.header().is_imported())
         throw usage_error("{} was imported from a table: it has no steps for MLPerf's log", run.path);
+    const auto part_with_steps =
+        std::find_if(run.parts.begin(), run.parts.end(), [](const trace::RunPart& part) { return part.rows > 0; });
+    if (part_with_steps == run.parts.end()) throw usage_error("{} has no steps for MLPerf's log", run.path);
+    const trace::TraceFile& first = part_with_steps->file;
     const config::RunDescription description =
         config::parse_foreign_description(run.header().description, run.parts.back().file.path());
     const trace::StepRow& begin = first.steps().front();
@@ -157,7 +166,10 @@ void write_mllog(const trace::Run& run, Output& output) {
             training.add(step, validation_seconds(part.file, row));
             last = step.step;
         }
-    training.finish(last >= description.schedule.steps ? "success" : "aborted");
+    const std::int64_t wanted = description.schedule.steps;
+    const Json status = Json::parse(status_of(run), nullptr, false);
+    const bool finished = wanted > 0 ? last >= wanted : status.is_object() && status.value("state", "") == "finished";
+    training.finish(finished ? "success" : "aborted");
 }
 
 }  // namespace lockstep::analysis

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "analysis/metrics/statistics.hpp"
@@ -63,19 +64,21 @@ class Predictor {
         tell_numbers(result);
         Vague vague;
         for (const CurveRequest& request : requests) result.curves.push_back(curve(request, result, vague));
-        if (vague.refused > 0 && vague.told == 0)
+        if (vague.first && vague.told == 0) {
+            const auto ranks = std::llround(vague.first->ranks);
             throw usage_error(
-                "these runs, on {} numbers of ranks, do not tell the time on {} rank{} within a factor of {:g}; add {}",
-                counts_.size(), with_commas(std::llround(vague.first.ranks)), plural(std::llround(vague.first.ranks)),
-                widest_interval, advice(vague.first));
+                "these runs, on {} numbers of ranks, say too little: the 90 % interval at {} rank{} spans more than a "
+                "factor of {:g}; add {}",
+                counts_.size(), with_commas(ranks), plural(ranks), widest_interval, advice(*vague.first));
+        }
         return result;
     }
 
   private:
     // Points beyond the measured ranks: those that are told, and those too wide to be.
     struct Vague {
-        int told = 0, refused = 0;
-        CurvePoint first;  // of all that are refused
+        int told = 0;
+        std::optional<CurvePoint> first;  // of all that are refused
     };
 
     // The run that would tell more.
@@ -291,16 +294,16 @@ class Predictor {
             CurvePoint found = point(curve.request, ranks, result.left_out_error);
             const bool is_new = ranks > *counts_.rbegin();
             const bool wide = is_new && found.seconds.high > widest_interval * found.seconds.low;
-            if (is_new) ++(wide ? vague.refused : vague.told);
+            if (is_new && !wide) ++vague.told;
             (wide ? refused : curve.points).push_back(std::move(found));
         }
         if (!refused.empty()) {
             const CurvePoint& first = refused.front();
-            if (vague.first.ranks == 1) vague.first = first;
+            if (!vague.first) vague.first = first;
             const auto count = std::llround(first.ranks);
             curve.remarks.push_back(fmt::format(
-                "No point at {} rank{}{}: the time there, {:.3g} to {:.3g} s, is not told within a factor of {:g}. It "
-                "takes {}.",
+                "No point at {} rank{}{}: the 90 % interval there, {:.3g} to {:.3g} s, spans more than a factor of {:g}. "
+                "It takes {}.",
                 with_commas(count), plural(count),
                 refused.size() > 1 ? fmt::format(" and {} others", refused.size() - 1) : "", first.seconds.low,
                 first.seconds.high, widest_interval, advice(first)));

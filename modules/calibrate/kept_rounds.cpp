@@ -15,16 +15,18 @@ std::string rounds_file(const std::string& machine_file) {
     return machine_file + ".rounds";
 }
 
-std::vector<std::vector<double>> read_rounds(const std::string& path, const std::string& settings) {
+KeptRounds read_rounds(const std::string& path, const std::string& settings) {
     std::error_code none;
     if (!std::filesystem::exists(path, none)) return {};
     try {
         const Json json = Json::parse(std::ifstream(path));
         if (json.at("settings") == settings) {
-            const auto times = json.at("seconds").get<std::vector<std::vector<double>>>();
+            KeptRounds kept{json.at("seconds").get<std::vector<std::vector<double>>>(),
+                            json.at("busy_share").get<double>()};
+            const auto& times = kept.seconds;
             bool alike = !times.empty();
             for (const auto& rounds : times) alike = alike && !rounds.empty() && rounds.size() == times.front().size();
-            if (alike) return times;
+            if (alike) return kept;
         }
     } catch (const Json::exception&) {
         // Of a program that was killed, or something else's: measured anew.
@@ -33,8 +35,9 @@ std::vector<std::vector<double>> read_rounds(const std::string& path, const std:
     return {};
 }
 
-void write_rounds(const std::string& path, const std::string& settings, const std::vector<std::vector<double>>& times) {
-    write_whole_file(path, Json{{"settings", settings}, {"seconds", times}}.dump() + "\n");
+void write_rounds(const std::string& path, const std::string& settings, const KeptRounds& rounds) {
+    const Json json = {{"settings", settings}, {"busy_share", rounds.busy_share}, {"seconds", rounds.seconds}};
+    write_whole_file(path, json.dump() + "\n");
 }
 
 }  // namespace lockstep::calibrate

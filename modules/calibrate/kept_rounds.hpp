@@ -9,9 +9,12 @@ namespace lockstep::calibrate {
 
 std::string rounds_file(const std::string& machine_file);  // "machine.toml.rounds"
 
-// Seconds [measurement][round]. Empty where there is no file, or none of the same settings: these are anything that the
-// times depend on, in one line.
-std::vector<std::vector<double>> read_rounds(const std::string& path, const std::string& settings);
-void write_rounds(const std::string& path, const std::string& settings, const std::vector<std::vector<double>>& times);
+struct KeptRounds {
+    std::vector<std::vector<double>> seconds;  // [measurement][round]
+    double busy_share = 0;                     // the most that other programs used of the cores before any of them
+};
+// Empty where there is no file, or none of the same settings: these are anything that the times depend on, in one line.
+KeptRounds read_rounds(const std::string& path, const std::string& settings);
+void write_rounds(const std::string& path, const std::string& settings, const KeptRounds& rounds);
 
 }  // namespace lockstep::calibrate

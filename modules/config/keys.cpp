@@ -360,8 +360,8 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
     keys.push_back(
         {"trace.events_every", &description.trace.events_every,
-         "Steps between those of which every stretch is recorded by itself, with the bytes communicated in it, "
-         "for `export --to chrome`; the first step is one. 0: none."});
+         "Record single events, with the bytes communicated in them, in the first step and in every step whose "
+         "number is a multiple of this, for `export --to chrome`. 0: never."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
                     "A rank without progress for this long ends the run with exit code 5. 0: off."});
     keys.push_back(

@@ -69,10 +69,8 @@ void PrecisionRates::add_keys(const std::string& section, const std::string& typ
 }
 
 std::string Rates::doubt() const {
-    // Three rounds on an idle machine lie 2 to 8 % apart.
-    constexpr double most_spread = 0.2, most_busy = 0.25;
     std::string why;
-    if (busy_cores > most_busy) why = fmt::format("other programs used {:.1f} cores", busy_cores);
+    if (busy_share > most_busy_share) why = fmt::format("other programs used {:.0f} % of the cores", 100 * busy_share);
     if (repeat_spread > most_spread)
         why += fmt::format("{}repeats of a measurement differ by {:.0f} %", why.empty() ? "" : ", and ",
                            100 * repeat_spread);
@@ -89,7 +87,8 @@ void Rates::add_keys(std::vector<Key>& list) {
     add("bf16_is_fp32", bf16_is_fp32, "1: the processors have no bf16; runs in it compute in fp32");
     list.back().most = 1;
     add("repeat_spread", repeat_spread, "how far repeats of a measurement lay apart, as a share: busy if above 0.2");
-    add("busy_cores", busy_cores, "cores that other programs used when the calibration began");
+    add("busy_share", busy_share, "share of the cores that other programs used: busy if above 0.1");
+    list.back().most = 1;
     add("operation_us", operation_us, "microseconds of an operation on next to nothing");
     add("team_us", team_us, "microseconds more where a rank has several threads");
     add("team_efficiency", team_efficiency, "products of one rank with all cores, against ranks of one thread");

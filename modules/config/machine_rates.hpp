@@ -53,7 +53,7 @@ struct Rates {
     double cores = 0;               // of the node that the calibration could use; GPUs on a machine of GPUs
     double bf16_is_fp32 = 0;        // 1: its processors have no bf16, and runs in it compute in fp32
     double repeat_spread = 0;       // how far repeats of a measurement lay apart, as a share; 0: not known
-    double busy_cores = 0;          // that other programs used when the calibration began
+    double busy_share = 0;          // of the cores, used by other programs when the calibration began
     double operation_us = 0;        // of an operation on next to nothing
     double team_us = 0;             // more, where a rank has several threads
     double team_efficiency = 1;     // of a rank that has all cores, against as many ranks of one thread: products
@@ -69,7 +69,8 @@ struct Rates {
     double checkpoint_gb_per_second = 0;    // into the folder of the calibration, to the disk
 
     bool measured() const { return ranks > 0; }
-    // Why they should not be trusted: "" or "other programs used 1.9 cores, and repeats differ by 34 %".
+    static constexpr double most_busy_share = 0.1, most_spread = 0.2;
+    // Why they should not be trusted: "" or "other programs used 95 % of the cores, and repeats …".
     std::string doubt() const;
     void add_keys(std::vector<Key>& list);
 };

@@ -35,9 +35,8 @@ MergedModel::MergedModel(std::string path, bool averages)
 
 // The checkpoint must hold just the parameters of its own description.
 void MergedModel::check_tensors() const {
-    std::map<std::string, Shape> missing, shapes;
+    std::map<std::string, Shape> missing;
     for (const auto& parameter : model::describe_parameters(run_.model, model::whole_model(run_.model))) {
-        shapes[parameter.name] = parameter.shape;
         if (contents_.state.base.empty() || model::is_adapter(parameter.name))
             missing[parameter.name] = parameter.shape;
     }

@@ -49,6 +49,21 @@ BOOST_AUTO_TEST_CASE(one_rank_prints_a_table) {
     BOOST_TEST(values.count("messages.latency_us") == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_busy_machine_is_refused_or_marked) {
+    const Workplace place;
+    const std::string busy = "LOCKSTEP_FAULT=bench_busy:*:*:busy";
+    const Result refused = run("bench --calibrate machine.toml --device cpu", place.path(), 2, busy);
+    check_exit(refused, 2);
+    BOOST_TEST(count_of(refused.error, "other programs use 100 % of this node's cores") == 1u, refused);
+    BOOST_TEST(!fs::exists(place.path() / "machine.toml"));
+    const Result marked =
+        run("bench --calibrate machine.toml --device cpu --quick --busy --precision fp32", place.path(), 2, busy);
+    check_exit(marked, 0);
+    BOOST_TEST(contains(marked.error, "other programs used 100 % of the cores"), marked);
+    BOOST_TEST(lockstep::config::read_machine((place.path() / "machine.toml").string()).rates.busy_share == 1);
+    BOOST_TEST(!fs::exists(place.path() / "machine.toml.rounds"));
+}
+
 // Rates of a busy machine make one rank look hopeless; the plan says that its table cannot be.
 BOOST_AUTO_TEST_CASE(a_plan_by_doubtful_rates_says_so) {
     const Workplace place;
@@ -59,7 +74,7 @@ BOOST_AUTO_TEST_CASE(a_plan_by_doubtful_rates_says_so) {
         BOOST_TEST_REQUIRE(at != std::string::npos, key);
         text.replace(at + 1, text.find('\n', at + 1) - at - 1, key + " = " + value);
     };
-    set("busy_cores", "1.9");
+    set("busy_share", "0.95");
     set("repeat_spread", "0.34");
     set("team_efficiency", "0.01");
     set("cores", "2.0");
@@ -67,10 +82,11 @@ BOOST_AUTO_TEST_CASE(a_plan_by_doubtful_rates_says_so) {
     const Result result = run("plan run.toml --hardware busy.toml --ranks 1,2", place.path());
     check_exit(result, 0);
     BOOST_TEST(
-        contains(result.out,
-                 "rates are doubtful (other programs used 1.9 cores, and repeats of a measurement differ by 34 %)"),
+        contains(
+            result.out,
+            "rates are doubtful (other programs used 95 % of the cores, and repeats of a measurement differ by 34 %)"),
         result);
-    BOOST_TEST(contains(result.out, " times as fast as 1, which is more than 2.0 times as many"), result);
+    BOOST_TEST(contains(result.out, " times as fast as 1 but only 2.0 times as many"), result);
 }
 
 BOOST_AUTO_TEST_CASE(bad_input_is_refused) {

@@ -110,6 +110,40 @@ BOOST_AUTO_TEST_CASE(settings_blocks_validations_and_the_end) {
     BOOST_TEST(by_key["run_stop"][0].at("metadata").at("samples_count") == 56);
 }
 
+// Of epochs the trace does not know the steps; wsd decays over its last part, a constant rate never.
+BOOST_AUTO_TEST_CASE(what_the_schedule_does_not_say_is_left_out) {
+    const TemporaryFolder folder("export-mllog-schedule");
+    const struct {
+        const char* schedule;
+        std::int64_t steps, decay;
+    } cases[] = {{"steps = 10\nwarmup = 3\n", 10, 7},
+                 {"steps = 10\nkind = 'wsd'\n", 10, 2},
+                 {"steps = 10\nkind = 'wsd'\ndecay_steps = 4\nwarmup = 3\n", 10, 4},
+                 {"steps = 10\nkind = 'constant'\n", 10, 0},
+                 {"epochs = 0.5\nwarmup = 2\n", 0, 0}};
+    for (const auto& c : cases) {
+        trace::Header header = trace::test::make_header(1, regions);
+        header.description += std::string("[schedule]\npeak_lr = 1e-3\n") + c.schedule;
+        const std::string run = folder / std::to_string(&c - cases);
+        write_validated(run, header, 1, 4);
+        const auto export_run = [&] {
+            const Output output = analyze(folder, "export " + run + " --to mllog");
+            BOOST_TEST(output.code == 0, output.errors);
+            return lines_of(output.text);
+        };
+        std::int64_t steps = 0, decay = 0;
+        for (const Json& line : export_run()) {
+            if (line.at("key") == "max_steps") steps = line.at("value");
+            if (line.at("key") == "opt_learning_rate_decay_steps") decay = line.at("value");
+        }
+        BOOST_TEST(steps == c.steps, c.schedule);
+        BOOST_TEST(decay == c.decay, c.schedule);
+        BOOST_TEST(export_run().back().at("metadata").at("status") == "aborted");
+        std::ofstream(run + "/status.json") << R"({"state": "finished"})";
+        BOOST_TEST(export_run().back().at("metadata").at("status") == (c.steps == 0 ? "success" : "aborted"));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_run_that_ends_early_is_aborted_and_one_without_steps_is_refused) {
     const TemporaryFolder folder("export-mllog-early");
     trace::Header header = trace::test::make_header(2, regions);
@@ -121,6 +155,10 @@ BOOST_AUTO_TEST_CASE(a_run_that_ends_early_is_aborted_and_one_without_steps_is_r
     const Json last = lines_of(early.text).back();
     BOOST_TEST(last.at("metadata").at("status") == "aborted");
     BOOST_TEST(last.at("metadata").at("samples_count") == 32);
+    write_validated(folder / "empty", header, 1, 0);
+    const Output empty = analyze(folder, "export " + folder / "empty" + " --to mllog");
+    BOOST_TEST(empty.code == 2);
+    BOOST_TEST(empty.errors.find("has no steps for MLPerf's log") != std::string::npos, empty.errors);
     std::ofstream(folder / "table.csv") << "ranks,time\n1,10\n";
     BOOST_TEST(analyze(folder, "import " + folder / "table.csv" + " --out " + folder / "imported").code == 0);
     const Output imported = analyze(folder, "export " + folder / "imported/ranks-1" + " --to mllog");

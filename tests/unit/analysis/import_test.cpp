@@ -207,7 +207,15 @@ BOOST_AUTO_TEST_CASE(usual_names_are_understood_and_said) {
     // Rows of single ranks are of one run.
     BOOST_TEST(tables.runs("gpus,rank,time\n2,0,5\n2,1,6\n").size() == 1u);
     BOOST_TEST(tables.runs("ranks,throughput\n2,500\n")[0].tokens_per_second() == 500.0);
-    BOOST_TEST(tables.refuses("ranks,gpus,time\n4,4,2\n", "the columns 'ranks' and 'gpus' both mean ranks"));
+    // The exact name is meant, wherever it stands.
+    for (const char* text : {"run,ranks,cores,total\na,4,64,2\n", "run,cores,total,ranks\na,64,2,4\n"}) {
+        BOOST_TEST(tables.runs(text)[0].ranks == 4);
+        BOOST_TEST(tables.warnings.back() == "column 'cores' is ignored: there is a column ranks");
+    }
+    BOOST_TEST(tables.refuses("np,gpus,time\n4,4,2\n", "the columns 'np' and 'gpus' both mean ranks"));
+    BOOST_TEST(tables.runs("config,ranks,time\nttt,1,9\nttt,2,5\n").size() == 2u);
+    BOOST_TEST(tables.refuses("rank,time\n0,9\n", "no column says how many ranks a run has"));
+    BOOST_TEST(tables.refuses("ranks,Time (ms)\n4,2\n", ". Not understood: Time (ms)"));
     BOOST_TEST(tables.refuses("np,time\n4,soon\n", "line 2: time 'soon' is not a number"));
     BOOST_TEST(tables.refuses("np,time\n,2\n", "line 2: the run has neither a name nor a number of ranks"));
     for (const char* text : {"ranks,time_ms\n4,2\n", "run,ranks,nodes\na,4,2\n", "ranks,time\n4,\n"})

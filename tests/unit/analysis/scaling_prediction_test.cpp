@@ -229,14 +229,15 @@ BOOST_AUTO_TEST_CASE(what_the_other_runs_say_of_each_widens_the_intervals) {
         [](const Error& error) {
             BOOST_TEST_MESSAGE(error.what());
             return error.code() == ExitCode::usage &&
-                   std::string(error.what()).find("do not tell the time on 32 ranks within a factor of 5; add a run") !=
+                   std::string(error.what())
+                           .find("the 90 % interval at 32 ranks spans more than a factor of 5; add a run") !=
                        std::string::npos;
         });
     const auto both = predict_scaling(of, terms, machine(), runs, {request(CurveKind::strong, 512, {8, 16, 512})});
     const PredictedCurve& told = both.curves.front();
     BOOST_REQUIRE(told.points.size() == 2u);
     BOOST_TEST(told.points[1].seconds.high < widest_interval * told.points[1].seconds.low);
-    BOOST_TEST(said(told.remarks, "No point at 512 ranks: the time there, "));
+    BOOST_TEST(said(told.remarks, "No point at 512 ranks: the 90 % interval there, "));
     BOOST_TEST(said(told.remarks, "It takes a run on more than 8 ranks."));
 }
 

@@ -60,26 +60,28 @@ BOOST_AUTO_TEST_CASE(finished_rounds_are_kept_for_the_same_settings) {
     const TemporaryFolder folder("rounds");
     const std::string path = rounds_file(folder / "machine.toml");
     const std::vector<std::vector<double>> times = {{0.1, 1e-7}, {1.0 / 3, 2}};
-    BOOST_TEST(read_rounds(path, "2 ranks").empty());
-    write_rounds(path, "2 ranks", times);
-    BOOST_TEST((read_rounds(path, "2 ranks") == times));
-    BOOST_TEST(read_rounds(path, "3 ranks").empty());
-    for (const char* text :
-         {"", "{", "[]", R"({"settings": "2 ranks", "seconds": [[1, 2], [3]]})",
-          R"({"settings": "2 ranks", "seconds": [[]]})", R"({"settings": "2 ranks", "seconds": 7})"}) {
+    BOOST_TEST(read_rounds(path, "2 ranks").seconds.empty());
+    write_rounds(path, "2 ranks", {times, 0.5});
+    BOOST_TEST((read_rounds(path, "2 ranks").seconds == times));
+    BOOST_TEST(read_rounds(path, "2 ranks").busy_share == 0.5);
+    BOOST_TEST(read_rounds(path, "3 ranks").seconds.empty());
+    BOOST_TEST(read_rounds(path, "3 ranks").busy_share == 0);
+    for (const char* text : {"", "{", "[]", R"({"settings": "2 ranks", "busy_share": 0, "seconds": [[1, 2], [3]]})",
+                             R"({"settings": "2 ranks", "busy_share": 0, "seconds": [[]]})",
+                             R"({"settings": "2 ranks", "busy_share": 0, "seconds": 7})"}) {
         std::ofstream(path) << text;
-        BOOST_TEST(read_rounds(path, "2 ranks").empty(), text);
+        BOOST_TEST(read_rounds(path, "2 ranks").seconds.empty(), text);
     }
 }
 
 BOOST_AUTO_TEST_CASE(doubtful_rates_say_why) {
     config::Rates rates;
     BOOST_TEST(rates.doubt() == "");
-    rates.busy_cores = 0.1;
+    rates.busy_share = 0.1;
     rates.repeat_spread = 0.08;
     BOOST_TEST(rates.doubt() == "");
     rates.repeat_spread = 0.34;
     BOOST_TEST(rates.doubt() == "repeats of a measurement differ by 34 %");
-    rates.busy_cores = 1.9;
-    BOOST_TEST(rates.doubt() == "other programs used 1.9 cores, and repeats of a measurement differ by 34 %");
+    rates.busy_share = 0.95;
+    BOOST_TEST(rates.doubt() == "other programs used 95 % of the cores, and repeats of a measurement differ by 34 %");
 }
