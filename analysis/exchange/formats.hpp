@@ -23,8 +23,8 @@ void write_tensorboard(const trace::Run& run, Output& output);
 // Its path below `folder`, in which each run has a folder of its name. Usage errors: an imported run.
 std::string tensorboard_path(const trace::Run& run, const std::string& folder);
 
-// MLPerf's log lines: settings under its names, blocks of training, validations, the numbers of every step. Usage error:
-// an imported run.
+// MLPerf's log lines: settings under its names, blocks of training, validations, the numbers of every step. Usage
+// error: an imported run.
 void write_mllog(const trace::Run& run, Output& output);
 
 // Extra-P's text format: one parameter p, the number of ranks; a region for the step and one for each phase, with the

@@ -221,9 +221,8 @@ BOOST_AUTO_TEST_CASE(text_names_all_that_was_asked_for) {
             BOOST_TEST(output.code == 0);
             BOOST_TEST(output.errors.empty());
             for (const char* name : phase_names) BOOST_TEST(output.text.find(name) != std::string::npos, name);
-            for (const char* words :
-                 {"125 tokens/s", "125.0 kFLOP/s", "Skipped steps: 1", "ttt-linear", "mean",
-                  format == "text" ? "memory," : "peak memory"})
+            for (const char* words : {"125 tokens/s", "125.0 kFLOP/s", "Skipped steps: 1", "ttt-linear", "mean",
+                                      format == "text" ? "memory," : "peak memory"})
                 BOOST_TEST(output.text.find(words) != std::string::npos, words);
         }
 }
