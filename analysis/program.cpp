@@ -6,6 +6,7 @@
 #include <string>
 
 #include "analysis/command.hpp"
+#include "analysis/exchange/formats.hpp"
 #include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -15,7 +16,8 @@ namespace lockstep::analysis {
 
 int run_program(int argc, const char* const* argv) {
     CLI::App program("Shows from the traces of lockstep runs where the time went.", "lockstep-analyze");
-    program.set_version_flag("-V,--version", fmt::format("lockstep-analyze {} ({})", version(), commit()));
+    program.set_version_flag("-V,--version", fmt::format("lockstep-analyze {} ({})\nOTF2: {}", version(), commit(),
+                                                         has_otf2() ? "yes" : "no"));
     program.require_subcommand(1);
     program.footer(
         "A RUN is a run's folder (runs/NAME), one of its trace-NNN.h5 files, or a folder of run folders.\n"

@@ -19,14 +19,30 @@ struct Options {
     std::string format, file;
 };
 
-void export_one(const Options& options, void (*write)(const trace::Run&, Output&)) {
+trace::Run only_run(const Options& options) {
     const std::vector<std::string> runs = expand_runs(options.load.runs);
     if (runs.size() != 1)
         throw usage_error("--to {} takes one run, not {}; export them one by one", options.format, runs.size());
-    const trace::Run run = reading(runs[0], Reading::structure, [&] { return trace::open_run(runs[0]); });
+    return reading(runs[0], Reading::structure, [&] { return trace::open_run(runs[0]); });
+}
+
+void export_one(const Options& options, void (*write)(const trace::Run&, Output&)) {
+    const trace::Run run = only_run(options);
     Output output(options.file);
-    reading(runs[0], Reading::rows, [&] { write(run, output); });
+    reading(run.path, Reading::rows, [&] { write(run, output); });
     output.finish();
+}
+
+void export_to_otf2(const Options& options) {
+    if (!has_otf2())
+        throw usage_error(
+            "this lockstep-analyze was built without OTF2; install OTF2 3 (Debian: libopen-trace-format2-dev) and "
+            "rebuild, or export --to chrome");
+    if (options.file.empty()) throw usage_error("--to otf2 writes a folder; name it with --out");
+    const trace::Run run = only_run(options);
+    OutputFolder folder(options.file);
+    reading(run.path, Reading::rows, [&] { write_otf2(run, folder); });
+    folder.finish();
 }
 
 void export_to_tensorboard(const Options& options) {
@@ -52,6 +68,7 @@ void export_to_tensorboard(const Options& options) {
 
 int run_export(const Options& options) {
     if (options.format == "chrome") export_one(options, write_chrome_trace);
+    if (options.format == "otf2") export_to_otf2(options);
     if (options.format == "csv") export_one(options, write_csv);
     if (options.format == "mllog") export_one(options, write_mllog);
     if (options.format == "tensorboard") export_to_tensorboard(options);
@@ -66,21 +83,35 @@ int run_export(const Options& options) {
 
 }  // namespace
 
+#ifdef LOCKSTEP_OTF2
+bool has_otf2() {
+    return true;
+}
+#else
+bool has_otf2() {
+    return false;
+}
+void write_otf2(const trace::Run&, const OutputFolder&) {
+    LOCKSTEP_ASSERT(has_otf2());
+}
+#endif
+
 void add_export(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command =
-        program.add_subcommand("export", "traces for Perfetto, spreadsheets, TensorBoard, MLPerf or Extra-P");
+    CLI::App* command = program.add_subcommand(
+        "export", "traces for Perfetto, spreadsheets, TensorBoard, MLPerf, Extra-P or readers of OTF2");
     add_load_options(*command, options->load);
     command
         ->add_option("--to", options->format,
-                     "chrome (Perfetto opens it), csv, tensorboard, mllog (MLPerf's lines) or extra-p")
+                     "chrome (Perfetto opens it), otf2, csv, tensorboard, mllog (MLPerf's lines) or extra-p")
         ->required()
-        ->check(CLI::IsMember({"chrome", "csv", "tensorboard", "mllog", "extra-p"}));
-    command->add_option("--out", options->file, "the file to write [stdout]; for tensorboard the folder");
+        ->check(CLI::IsMember({"chrome", "otf2", "csv", "tensorboard", "mllog", "extra-p"}));
+    command->add_option("--out", options->file, "the file to write [stdout]; for otf2 and tensorboard the folder");
     command->footer(
-        "chrome, csv and mllog take one run; extra-p takes several, at different numbers of ranks, and leaves out the\n"
-        "warm-up. chrome holds the steps sampled with events, csv a line for each step, rank and region. tensorboard\n"
-        "takes any number of runs and writes a folder for each.");
+        "chrome, otf2, csv and mllog take one run; extra-p takes several, at different numbers of ranks, and leaves out\n"
+        "the warm-up. chrome and otf2 hold the steps sampled with events, csv a line for each step, rank and region.\n"
+        "otf2 writes a new folder with the archive traces.otf2. tensorboard takes any number of runs and writes a\n"
+        "folder for each.");
     command->callback([options, &action] { action = [options] { return run_export(*options); }; });
 }
 

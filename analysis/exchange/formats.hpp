@@ -15,6 +15,12 @@ namespace lockstep::analysis {
 // at a time.
 void write_chrome_trace(const trace::Run& run, Output& output);
 
+// An OTF2 archive, traces.otf2 in the folder: a location for each rank of each launch with the same events, memory in
+// one more for each launch. A run without events is a usage error. Holds the events of one file and 64 MiB at a time.
+// Only where has_otf2().
+void write_otf2(const trace::Run& run, const OutputFolder& folder);
+bool has_otf2();
+
 // A line for each step, rank and region: step,rank,region,seconds,calls.
 void write_csv(const trace::Run& run, Output& output);
 

@@ -56,4 +56,32 @@ void Output::finish() {
     forget_unfinished();
 }
 
+OutputFolder::OutputFolder(const std::string& path) : path_(path) {
+    while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
+    std::error_code problem;
+    if (fs::exists(fs::symlink_status(path_, problem))) throw usage_error("{} exists; give --out a new name", path_);
+    unfinished_ = path_ + ".tmp";
+    const bool made = fs::create_directory(unfinished_, problem);
+    if (problem) throw usage_error("the folder {} cannot be made: {}", unfinished_, problem.message());
+    if (!made)
+        throw usage_error("{} exists: another export writes it, or one was killed; remove it if none runs",
+                          unfinished_);
+    note_unfinished(unfinished_);
+}
+
+OutputFolder::~OutputFolder() {
+    if (finished_) return;
+    std::error_code ignored;
+    fs::remove_all(unfinished_, ignored);
+    forget_unfinished();
+}
+
+void OutputFolder::finish() {
+    std::error_code problem;
+    fs::rename(unfinished_, path_, problem);
+    if (problem) throw fault_error("{} cannot be renamed to {}: {}", unfinished_, path_, problem.message());
+    finished_ = true;
+    forget_unfinished();
+}
+
 }  // namespace lockstep::analysis

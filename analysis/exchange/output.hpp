@@ -22,4 +22,21 @@ class Output {
     std::FILE* file_;
 };
 
+// A folder of files that bears its name only when all of them are written. Nothing is replaced: a folder or file of
+// that name is a usage error.
+class OutputFolder {
+  public:
+    explicit OutputFolder(const std::string& path);
+    ~OutputFolder();  // what was not finished is removed
+    OutputFolder(const OutputFolder&) = delete;
+    OutputFolder& operator=(const OutputFolder&) = delete;
+    const std::string& path() const { return path_; }
+    const std::string& unfinished() const { return unfinished_; }  // where to write; an empty folder at first
+    void finish();                                                 // must be called when all is written
+
+  private:
+    std::string path_, unfinished_;
+    bool finished_ = false;
+};
+
 }  // namespace lockstep::analysis

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/log.hpp"
 #include "trace/layout.hpp"
@@ -62,7 +63,8 @@ int end_by(int signal) {
 }
 
 int code_of_death(int signal) {
-    if (note->has_unfinished) ::unlink(note->unfinished.data());  // may be gone, or not be made yet
+    std::error_code ignored;  // it may be gone, or not be made yet
+    if (note->has_unfinished) std::filesystem::remove_all(note->unfinished.data(), ignored);
     const bool was_reading = note->depth > 0;
     const char* path = note->path.data();
     const std::string how = fmt::format("signal {} ({})", signal, ::strsignal(signal));

@@ -17,7 +17,8 @@ namespace lockstep::analysis {
 // it, this process ends by the same signal. With LOCKSTEP_NO_GUARD set, for debuggers, `work` runs right here.
 int guarded(const std::function<int()>& work);
 
-// A file that is not whole yet: where the process of `guarded` dies, by whatever, it is removed. One at a time.
+// A file or folder that is not whole yet: where the process of `guarded` dies, by whatever, it is removed. One at a
+// time.
 void note_unfinished(const std::string& path);
 void forget_unfinished();  // it is whole, or was removed
 
