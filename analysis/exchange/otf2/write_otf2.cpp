@@ -203,6 +203,7 @@ class Otf2Trace {
         Stream stream;
         for (std::size_t part = launch.first_part; part < launch.end_part; ++part)
             timeline_.visit_memory(part, [&](std::int64_t time, std::size_t rank, const std::uint64_t* bytes) {
+                if (rank >= launch.ranks) return;  // in a damaged file
                 if (time < stream.last) {
                     ++disordered_;
                     return;

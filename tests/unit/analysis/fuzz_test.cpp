@@ -190,6 +190,7 @@ const std::vector<Command>& commands() {
         {{"predict", "--format", "json", "--hardware", LOCKSTEP_SOURCE_DIR "/tests/unit/analysis/small_cluster.toml"},
          true},
         {{"export", "--to", "chrome"}},
+        {{"export", "--to", "otf2"}},
         {{"export", "--to", "csv"}},
         {{"export", "--to", "extra-p"}, true},
     };
@@ -213,6 +214,10 @@ class Fuzzer {
             std::vector<std::string> words = commands()[which].words;
             words.push_back(random() % 2 == 0 ? path : folder_ / "run");
             if (commands()[which].with_another_run) words.push_back(folder_ / "many");
+            if (words[0] == "export" && words[2] == "otf2") {
+                std::filesystem::remove_all(folder_ / "archive");
+                words.insert(words.end(), {"--out", folder_ / "archive"});
+            }
             const double begin = seconds_now();
             const Outcome outcome = run(folder_, words);
             longest_ = std::max(longest_, seconds_now() - begin);

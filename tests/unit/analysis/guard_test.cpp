@@ -221,6 +221,18 @@ BOOST_AUTO_TEST_CASE(what_is_not_whole_is_removed_where_its_writer_dies) {
         BOOST_TEST(!std::filesystem::exists(target));
         std::filesystem::remove(runner.folder() / "begun");
     }
+    // So is a folder, with what is in it.
+    const std::string folder = runner.folder() / "archive";
+    const Outcome killed = runner.run([&] {
+        return analysis::guarded([&]() -> int {
+            const analysis::OutputFolder output(folder);
+            std::ofstream(output.unfinished() + "/half") << "half";
+            die(SIGKILL);
+        });
+    });
+    BOOST_TEST(killed.exited(1));
+    BOOST_TEST(!std::filesystem::exists(folder));
+    BOOST_TEST(!std::filesystem::exists(folder + ".tmp"));
     // What another one left under that name is not touched once the own file is whole.
     const Outcome outcome = runner.run([&] {
         return analysis::guarded([&]() -> int {
