@@ -31,6 +31,7 @@ class Lockstep(CMakePackage, CudaPackage):
     variant("nccl", default=True, when="+cuda", description="Gradients between GPUs by NCCL instead of MPI")
     variant("sentencepiece", default=True, description="Tokenizers of sentencepiece, besides bytes")
     variant("huggingface", default=True, description="Tokenizers of Hugging Face, besides bytes")
+    variant("otf2", default=False, description="Export of traces as OTF2 archives")
     variant("tests", default=False, description="Build the tests, and the fault injection they use")
 
     depends_on("c", type="build")
@@ -53,6 +54,7 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("sentencepiece", when="+sentencepiece")
     depends_on("pcre2@10.40: +jit", when="+huggingface")
     depends_on("utf8proc@2.8:", when="+huggingface")
+    depends_on("otf2@3:", when="+otf2")
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("boost@1.74: +test +context", when="+tests")
