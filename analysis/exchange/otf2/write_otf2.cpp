@@ -38,8 +38,8 @@ struct Kind {
 Kind kind_of(const std::string& path, bool on_gpus) {
     const std::string communication = "epoch/step/communication";
     if (path == "epoch/step/data_loading" || path == "checkpoint") return {OTF2_REGION_ROLE_FILE_IO};
-    if (path == "epoch/step/data_movement")
-        return {OTF2_REGION_ROLE_DATA_TRANSFER, on_gpus ? OTF2_PARADIGM_CUDA : OTF2_PARADIGM_USER};
+    const OTF2_Paradigm movement = on_gpus ? OTF2_PARADIGM_CUDA : OTF2_PARADIGM_USER;
+    if (path == "epoch/step/data_movement") return {OTF2_REGION_ROLE_DATA_TRANSFER, movement};
     if (!path.starts_with(communication + "/")) return {};
     const OTF2_Paradigm paradigm = on_gpus ? OTF2_PARADIGM_USER : OTF2_PARADIGM_MPI;
     if (path == communication + "/pipeline") return {OTF2_REGION_ROLE_POINT2POINT, paradigm};
@@ -103,10 +103,8 @@ class Otf2Trace {
         write_properties();
         timeline_.warn();
         if (disordered_ > 0)
-            log::warning(
-                "{}: left out {} event{} from before the end of the trace file before it, or of memory from "
-                "before the row before it",
-                run_.path, disordered_, plural(disordered_));
+            log::warning("{}: left out {} event{} from before what an earlier trace file or step ended with", run_.path,
+                         disordered_, plural(disordered_));
     }
 
   private:

@@ -173,6 +173,35 @@ BOOST_AUTO_TEST_CASE(launches_follow_one_another_without_what_was_made_again) {
     BOOST_TEST(shows.memory.at("launch 2, rank 0").size() == 2u);
 }
 
+BOOST_AUTO_TEST_CASE(nothing_goes_back_in_time) {
+    const TemporaryFolder folder("export-otf2-back");
+    const trace::Header header = trace::test::make_header(1, usual_regions);
+    trace::WriterLimits limits;
+    limits.file_bytes = 1;
+    limits.fewest_rows = 4;
+    trace::TraceWriter writer(folder / "run", header, 8, limits);
+    trace::RowBatch block = trace::test::make_block(header, 1, 4);
+    block.steps[2].wall_time -= 1.5;  // before that of the row before it: somebody set the clock
+    add_step(block.events, 2, 0);
+    writer.append(block);
+    block = trace::test::make_block(header, 5, 4);
+    block.events.push_back(event(5, 0, 1, 2'079'999'999, 2'100'000'000));
+    add_step(block.events, 5, 0);
+    writer.append(block);
+    writer.finish();
+    BOOST_REQUIRE(fs::exists(folder / "run/trace-002.h5"));
+    const Output output = analyze(folder, "export " + folder / "run" + " --to otf2 --out " + folder / "archive");
+    BOOST_TEST(output.code == 0);
+    BOOST_TEST(holds(output.errors, "left out 2 events from before what an earlier trace file or step ended with"));
+    print(folder, folder / "archive");
+    const Otf2Shows shows(folder / "archive");
+    std::vector<Otf2Stretch> expected;
+    expect_step(expected, 2, 0, -1'000'000'000);  // the first row ends one second after the run's beginning
+    expect_step(expected, 5, 0, -1'000'000'000);
+    BOOST_TEST(shows.stretches.at("rank 0") == expected, boost::test_tools::per_element());
+    BOOST_TEST(shows.memory.at("rank 0").size() == 7u);
+}
+
 BOOST_AUTO_TEST_CASE(more_events_and_ranks_than_are_held_at_once) {
     const TemporaryFolder folder("export-otf2-many");
     constexpr std::int32_t ranks = 300;
