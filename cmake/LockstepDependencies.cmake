@@ -104,6 +104,16 @@ endif()
 message(STATUS "Hugging Face tokenizers: ${LOCKSTEP_HUGGINGFACE}")
 message(STATUS "compressed text: gzip ${ZLIB_FOUND}, zstd ${ZSTD_FOUND}")
 
+# PAPI 6 or newer; without it steps have no instructions and cycles.
+if(PkgConfig_FOUND)
+    pkg_search_module(PAPI QUIET IMPORTED_TARGET "papi>=6")
+endif()
+set(papi_words NO)
+if(PAPI_FOUND)
+    set(papi_words YES)
+endif()
+message(STATUS "processor counters (PAPI): ${papi_words}")
+
 # OTF2 3, by pkg-config (Debian's) or by the program that OTF2's own installation has.
 function(lockstep_find_otf2)
     if(PkgConfig_FOUND)

@@ -14,16 +14,19 @@
 #include "command.hpp"
 #include "data/tokenizer.hpp"
 #include "device/gpu.hpp"
+#include "device/processor_counters.hpp"
 #include "kernels/backend.hpp"
 
 namespace {
 
 std::string version_text() {
     return fmt::format(
-        "lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}, {}\nCUDA: {}\nsentencepiece: {}\nHugging Face tokenizers: {}",
+        "lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}, {}\nCUDA: {}\nPAPI: {}\nsentencepiece: {}\n"
+        "Hugging Face tokenizers: {}",
         lockstep::version(), lockstep::commit(), lockstep::compiler(), lockstep::kernels::cpu_instruction_set(),
         lockstep::kernels::cpu_multiplies_bf16() ? "bf16 products" : "no bf16 products", lockstep::gpu_support(),
-        lockstep::data::has_sentencepiece() ? "yes" : "no", lockstep::data::has_huggingface() ? "yes" : "no");
+        lockstep::ProcessorCounters::built_in() ? "yes" : "no", lockstep::data::has_sentencepiece() ? "yes" : "no",
+        lockstep::data::has_huggingface() ? "yes" : "no");
 }
 
 // Whether this process is rank 0 according to the launcher (MPICH and derivatives, Open MPI, Slurm), before MPI has

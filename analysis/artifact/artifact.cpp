@@ -51,7 +51,7 @@ Table results_of(const std::vector<Measurement>& runs) {
                  {"step", "step, s", 4},
                  {"interval", "95 % interval"},
                  {"tokens_per_second", "tokens/s", 0},
-                 {"joules_per_token", "J a token", 6},
+                 {"joules_per_token", "J/token", 6},
                  {"loss", "last loss", 4},
                  {"validation_loss", "last validation loss", 4}});
     for (const Measurement& run : runs) {
@@ -59,7 +59,7 @@ Table results_of(const std::vector<Measurement>& runs) {
         const bool wide = std::isfinite(interval.low) && std::isfinite(interval.high);
         table.add_row({run.name, run.ranks, run.hosts, known(run.step_seconds()),
                        wide ? fmt::format("{:.4f} to {:.4f}", interval.low, interval.high) : std::string("-"),
-                       known(run.tokens_per_second()), known(run.joules_per_token()),
+                       known(run.tokens_per_second()), known(run.counted.joules_per_token()),
                        run.losses.empty() ? Cell() : Cell(run.losses.back().second),
                        run.validations.empty() ? Cell() : Cell(run.validations.back().loss)});
     }

@@ -103,10 +103,7 @@ class Aggregator {
 
     void add_row(const RowSample& row, bool counts) {
         result_.all_tokens += static_cast<double>(row.row.tokens);
-        if (row.row.joules > 0 && std::isfinite(row.row.joules)) {
-            result_.joules += row.row.joules;
-            result_.measured_tokens += static_cast<double>(row.row.tokens);
-        }
+        result_.counted.add(row.row);
         if (std::isfinite(row.row.seconds)) result_.all_step_seconds += row.row.seconds;
         StepSample sample;
         sample.step = row.row.step;

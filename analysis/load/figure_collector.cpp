@@ -52,10 +52,7 @@ void SpanSums::add(const trace::StepRow& row, const std::vector<RankSpan>& of_st
     span.skipped += row.skipped != 0 ? 1 : 0;
     span.seconds += row.seconds;
     span.model_flop += row.model_flop;
-    if (row.joules > 0 && std::isfinite(row.joules)) {
-        span.joules += row.joules;
-        span.measured_tokens += row.tokens;
-    }
+    span.counted.add(row);
     span.loss.add(row.loss);
     if (const auto validation = validation_of(row)) span.validations.push_back(*validation);
     span.mean.add(mean);

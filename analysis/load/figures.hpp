@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/load/counted.hpp"
 #include "analysis/load/phases.hpp"
 #include "analysis/load/validations.hpp"
 #include "base/table.hpp"
@@ -54,8 +55,7 @@ struct SpanFigures {
     std::int64_t number = 0, steps = 0, first_step = 0, last_step = 0, tokens = 0, skipped = 0;
     double tokens_per_rank = 0;          // each step's tokens divided by the ranks that took part
     double seconds = 0, model_flop = 0;  // seconds: the slowest rank's, summed over steps
-    double joules = 0;                   // of steps whose energy was measured; 0: none's was
-    std::int64_t measured_tokens = 0;    // of those
+    Counted counted;
     Mean loss;
     Validations validations;
     PhaseSums mean;

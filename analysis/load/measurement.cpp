@@ -53,10 +53,6 @@ double Measurement::tokens_per_second() const {
     return tokens > 0 && seconds > 0 ? tokens / seconds : unknown;
 }
 
-double Measurement::joules_per_token() const {
-    return measured_tokens > 0 ? joules / measured_tokens : unknown;
-}
-
 double Measurement::usual_rate() const {
     if (imported) return tokens_per_second();
     const double rate = step_tokens() / step_seconds();

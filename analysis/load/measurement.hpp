@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/load/counted.hpp"
 #include "analysis/load/figures.hpp"
 #include "analysis/load/heat_map.hpp"
 #include "analysis/load/phases.hpp"
@@ -76,7 +77,7 @@ struct Measurement {
     PhaseSums whole_run;             // mean over ranks, everything, warm-up too
     // Of all steps on this number of ranks, warm-up too: tokens (0: unknown), seconds of the slowest rank.
     double all_tokens = 0, all_step_seconds = 0;
-    double joules = 0, measured_tokens = 0;  // of all steps whose energy was measured, and their tokens
+    Counted counted;  // of all steps
     // Rates given by an imported table: together, or unknown.
     double imported_tokens_per_second = unknown;
     std::vector<std::string> remarks;   // caveats
@@ -90,7 +91,6 @@ struct Measurement {
     Interval step_interval() const;    // 95 %, of the median; unknown below 6 steps
     double step_tokens() const;        // mean; of an imported run all; unknown where none are given
     double tokens_per_second() const;  // all tokens ÷ sum of the slowest rank's seconds, or the table's rate
-    double joules_per_token() const;   // unknown where no energy was measured
     double usual_rate() const;         // tokens/s of the median step, or the table's rate
     // Seconds a step, mean over ranks: the median step divided as the steps are whose phases were timed. Unknown where
     // too few of them were.

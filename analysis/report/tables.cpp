@@ -35,6 +35,11 @@ Cell seconds_cell(double seconds) {
     return short_seconds(seconds);
 }
 
+Cell with_digits(double value, int digits) {
+    if (!std::isfinite(value)) return {};
+    return fmt::format("{:.{}g}", value, digits);
+}
+
 Cell words_or_nothing(const std::string& words) {
     if (words.empty()) return {};
     return words;
@@ -58,7 +63,9 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  {"time", "time of a step"},
                  {"interval", "95 % interval"},
                  {"rate", "tokens/s, median step"},
-                 {"energy", "J a token"},
+                 {"energy", "J/token"},
+                 {"instructions_per_cycle", "IPC"},
+                 {"frequency", "GHz"},
                  {"machine", "machine"},
                  {"commit", "program, commit"},
                  {"started", "started, UTC"}});
@@ -79,8 +86,8 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  ? Cell(short_seconds(one.step_seconds()) + " (whole run)")
                  : seconds_cell(one.step_seconds()),
              interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
-             std::isfinite(one.joules_per_token()) ? Cell(fmt::format("{:.4g}", one.joules_per_token())) : Cell(),
-             words_or_nothing(machine),
+             with_digits(one.counted.joules_per_token(), 4), with_digits(one.counted.instructions_per_cycle(), 3),
+             with_digits(one.counted.cycles_per_second() / 1e9, 3), words_or_nothing(machine),
              one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit.substr(0, 8)),
              one.imported || !(one.started > 0) ? Cell() : Cell(day_and_minute(one.started))});
     }

@@ -377,9 +377,13 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
         page.sentence(fmt::format("{} tokens/s over all ranks, {} for the model.",
                                   with_commas(std::llround(std::min(tokens_per_second(all), 1e15))),
                                   human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
-    if (all.measured_tokens > 0)
-        page.sentence(fmt::format("Energy: {:.4g} kJ, {:.4g} J a token.", all.joules / 1000,
-                                  all.joules / static_cast<double>(all.measured_tokens)));
+    if (all.counted.tokens > 0)
+        page.sentence(fmt::format("Energy: {:.4g} kJ, {:.4g} J/token.", all.counted.joules / 1000,
+                                  all.counted.joules_per_token()));
+    if (all.counted.cycles > 0)
+        page.sentence(fmt::format("Processors: {:.4g} instructions, {:.3g} per cycle, at {:.3g} GHz.",
+                                  all.counted.instructions, all.counted.instructions_per_cycle(),
+                                  all.counted.cycles_per_second() / 1e9));
     if (figures.measured[forward])
         page.sentence(fmt::format("Forward pass: {:.3f} ms a call on average, median {:.3f} ms.",
                                   1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));

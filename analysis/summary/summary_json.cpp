@@ -39,8 +39,11 @@ Json json_totals(const SpanFigures& span) {
             {"seconds", json_number(span.seconds)},
             {"tokens_per_second", json_number(tokens_per_second(span))},
             {"model_flop_per_second", json_number(per_second(span.model_flop, span.seconds))},
-            {"joules", span.measured_tokens > 0 ? json_number(span.joules) : Json(nullptr)},
-            {"joules_per_token", json_number(span.joules / static_cast<double>(span.measured_tokens))},
+            {"joules", span.counted.tokens > 0 ? json_number(span.counted.joules) : Json(nullptr)},
+            {"joules_per_token", json_number(span.counted.joules_per_token())},
+            {"instructions", span.counted.cycles > 0 ? json_number(span.counted.instructions) : Json(nullptr)},
+            {"instructions_per_cycle", json_number(span.counted.instructions_per_cycle())},
+            {"cycles_per_second", json_number(span.counted.cycles_per_second())},
             {"loss", json_number(span.loss.value())},
             {"validation", json_validations(span.validations)}};
 }

@@ -146,7 +146,10 @@ const hdf5::RecordType& step_record() {
                          {"validation_loss", ElementType::fp64, at(row.validation.loss)},
                          {"validation_bits_per_byte", ElementType::fp64, at(row.validation.bits_per_byte)},
                          {"validation_tokens", ElementType::int64, at(row.validation.tokens)},
-                         {"joules", ElementType::fp64, at(row.joules)}};
+                         {"joules", ElementType::fp64, at(row.joules)},
+                         {"instructions", ElementType::fp64, at(row.instructions)},
+                         {"cycles", ElementType::fp64, at(row.cycles)},
+                         {"processor_seconds", ElementType::fp64, at(row.processor_seconds)}};
         return record;
     }();
     return type;

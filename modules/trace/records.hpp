@@ -24,7 +24,9 @@ struct StepRecord {
     double seconds = 0;                                     // on the slowest rank
     double model_flop = 0, hardware_flop = 0;               // of this step, all ranks; hardware: including recompute
     ValidationRecord validation;
-    double joules = 0;  // since the step before ended, of the nodes that have counters; 0: none has
+    // Since the step before ended; 0: not counted. Joules of the nodes that have counters, the others of all ranks'
+    // computing threads.
+    double joules = 0, instructions = 0, cycles = 0, processor_seconds = 0;
 
     double per_second(double amount) const { return amount / seconds; }
 };

@@ -28,7 +28,7 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
       progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops,
                  launch.description.log.every}),
       other_work_(threads()),
-      energy_(launch) {
+      counters_(launch) {
     if (launch.folders.run) {
         const std::int64_t first = launch.resume.state.step + 1;
         launch.folders.run->open_metrics(first - 1);
@@ -56,7 +56,7 @@ void StepLog::compare_ranks(std::int64_t step) {
 }
 
 void StepLog::add(trace::StepNumbers numbers) {
-    numbers.joules = energy_.take();
+    counters_.take(numbers);
     open_row_ = numbers;
     if (!launch_.folders.run) return;
     const double now = seconds_now();

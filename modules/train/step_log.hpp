@@ -11,7 +11,7 @@
 #include "train/launch.hpp"
 #include "train/progress.hpp"
 #include "train/regions.hpp"
-#include "train/step_energy.hpp"
+#include "train/step_counters.hpp"
 #include "watch/other_work.hpp"
 #include "watch/slow_ranks.hpp"
 
@@ -24,8 +24,8 @@ class StepLog {
 
     // Periodically collective; for exactly timed steps, before anything else joins their row.
     void compare_ranks(std::int64_t step);
-    // Collective. For a step whose `seconds` are the slowest rank's; its energy is filled in. Its trace row stays open
-    // for what the ranks do before the next step.
+    // Collective. For a step whose `seconds` are the slowest rank's; what the machines count is filled in. Its trace
+    // row stays open for what the ranks do before the next step.
     void add(trace::StepNumbers numbers);
     // Of the step whose row is open.
     void add_validation(const Evaluation& evaluation);
@@ -43,7 +43,7 @@ class StepLog {
     std::optional<tensorboard::EventFile> tensorboard_;  // on rank 0, where log.tensorboard is set
     std::optional<trace::StepNumbers> open_row_;
     watch::OtherWork other_work_;
-    StepEnergy energy_;
+    StepCounters counters_;
     double last_status_ = 0;
 };
 

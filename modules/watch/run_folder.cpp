@@ -158,6 +158,11 @@ void RunFolder::write_step(const trace::StepNumbers& numbers) {
         line["joules"] = numbers.joules;
         line["joules_per_token"] = numbers.joules / static_cast<double>(numbers.tokens);
     }
+    if (numbers.cycles > 0) {
+        line["instructions"] = numbers.instructions;
+        line["instructions_per_cycle"] = numbers.instructions / numbers.cycles;
+        line["cycles_per_second"] = numbers.cycles / numbers.processor_seconds;
+    }
     if (numbers.skipped != 0) line["skipped"] = true;
     write_metrics_line(line.dump());
 }

@@ -3,10 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <sstream>
-#include <thread>
 
 #include "end_to_end/command.hpp"
 
@@ -170,53 +167,6 @@ BOOST_AUTO_TEST_CASE(all_groups_of_a_grid_are_measured) {
         const std::string line = line_with(result.error, "self-test in ");
         for (const auto& part : grid.has) BOOST_TEST(contains(line, part), "'" << part << "' is missing: " << line);
     }
-}
-
-// Recorded counters that another thread moves on by 1 J every few milliseconds.
-BOOST_AUTO_TEST_CASE(energy_is_in_metrics_trace_and_summary) {
-    const Workplace place;
-    const fs::path zone = place.path() / "machine/sys/class/powercap/intel-rapl:0";
-    write_file(zone / "name", "package-0\n");
-    write_file(zone / "energy_uj", "0\n");
-    std::atomic<bool> over = false;
-    std::atomic<int> joules = 0;
-    std::thread counter([&] {
-        while (!over) {
-            write_file(zone / "next", std::to_string(++joules * 1000000) + "\n");
-            fs::rename(zone / "next", zone / "energy_uj");
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        }
-    });
-    const Result result = run("train run.toml --set run.self_test=false --device cpu", place.path(), 2,
-                              "LOCKSTEP_FAULT=energy_root:*:*:" + (place.path() / "machine").string());
-    over = true;
-    counter.join();
-    check_exit(result, 0);
-    BOOST_TEST(contains(read_file(run_folder(place.path()) / "log.txt"), "energy: RAPL (package-0), of 1 node\n"));
-    double sum = 0, tokens = 0;
-    std::istringstream metrics(read_file(run_folder(place.path()) / "metrics.jsonl"));
-    for (std::string line; std::getline(metrics, line);) {
-        const Json json = Json::parse(line);
-        if (!json.contains("joules")) continue;
-        sum += json["joules"].get<double>();
-        tokens += json["tokens"].get<double>();
-        BOOST_TEST(json["joules_per_token"] == json["joules"].get<double>() / json["tokens"].get<double>());
-    }
-    BOOST_TEST(sum > 2);
-    BOOST_TEST(sum <= joules);
-    const Json totals =
-        Json::parse(Process(analyze_program + " summary runs/small --format json", place.path()).wait().out)["totals"];
-    BOOST_TEST(std::abs(totals["joules"].get<double>() - sum) < 1e-6);
-    BOOST_TEST(std::abs(totals["joules_per_token"].get<double>() - sum / tokens) < 1e-9);
-    const Result text = Process(analyze_program + " summary runs/small", place.path()).wait();
-    BOOST_TEST(contains(text.out, "Energy: "), text);
-
-    const Result without = run("train run.toml --set run.self_test=false --set run.name=without --device cpu",
-                               place.path(), 2, "LOCKSTEP_FAULT=energy_root:*:*:/nowhere");
-    check_exit(without, 0);
-    BOOST_TEST(
-        contains(read_file(place.path() / "runs/without/log.txt"), "energy is not measured: no counters are there"));
-    BOOST_TEST(!contains(read_file(place.path() / "runs/without/metrics.jsonl"), "joules"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
           "    OMP_NUM_THREADS=4 mpirun -np 2 lockstep train descriptions/g2.toml",
           "mpirun -np 4 lockstep train descriptions/g4.toml", "- g2: 2 ranks on 1 node, 4 threads a rank, no GPU\n",
           "- g4: 4 ranks on 2 nodes, 4 threads a rank, GPUs: NVIDIA H100\n", "- `data.train`: tokens.h5\n", "/runs/g2 ",
-          "| g2  |     2 |     1 |  0.5000 |", "| J a token |", "0.014634 |"})
+          "| g2  |     2 |     1 |  0.5000 |", "|  J/token |", "0.014634 |"})
         BOOST_TEST(output.text.find(words) != std::string::npos, words << " in " << output.text);
     for (const char* words : {"not committed", "different commits"})
         BOOST_TEST(output.text.find(words) == std::string::npos, words);

@@ -32,6 +32,7 @@ class Lockstep(CMakePackage, CudaPackage):
     variant("sentencepiece", default=True, description="Tokenizers of sentencepiece, besides bytes")
     variant("huggingface", default=True, description="Tokenizers of Hugging Face, besides bytes")
     variant("otf2", default=False, description="Export of traces as OTF2 archives")
+    variant("papi", default=False, description="Instructions and cycles of each step, by PAPI")
     variant("tests", default=False, description="Build the tests, and the fault injection they use")
 
     depends_on("c", type="build")
@@ -55,6 +56,7 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("pcre2@10.40: +jit", when="+huggingface")
     depends_on("utf8proc@2.8:", when="+huggingface")
     depends_on("otf2@3:", when="+otf2")
+    depends_on("papi@6:", when="+papi")
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("boost@1.74: +test +context", when="+tests")

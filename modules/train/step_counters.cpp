@@ -1,0 +1,62 @@
+#include "train/step_counters.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/fault.hpp"
+#include "base/log.hpp"
+#include "base/plural.hpp"
+
+namespace lockstep::train {
+
+StepCounters::StepCounters(const Launch& launch) : launch_(launch) {
+    begin_energy();
+    begin_processors();
+}
+
+void StepCounters::begin_energy() {
+    if (launch_.devices.placement.local_rank == 0) {
+        std::vector<std::string> gpus;
+        if (launch_.devices.on_gpu())
+            for (const cluster::RankSeat& seat : launch_.devices.placement.map.seats)
+                if (std::find(gpus.begin(), gpus.end(), seat.gpu) == gpus.end()) gpus.push_back(seat.gpu);
+        meter_.emplace(gpus, fault::at("energy_root"));
+        if (!meter_->works() && !launch_.root()) meter_.reset();
+    }
+    const double nodes = launch_.control->all_sum(meter_ && meter_->works() ? 1 : 0);
+    energy_measured_ = nodes > 0;
+    if (!launch_.root()) return;
+    if (energy_measured_)
+        log::write(log::Level::detail,
+                   fmt::format("energy: {}, {} node{}", meter_->works() ? meter_->about() : "not on this node", nodes,
+                               plural(nodes)));
+    else
+        log::write(log::Level::detail, "energy is not measured: " + meter_->about());
+}
+
+void StepCounters::begin_processors() {
+    if (launch_.devices.on_gpu()) return;
+    processors_.emplace();
+    const double without = launch_.control->all_sum(processors_->works() ? 0 : 1);
+    if (launch_.root() && without == 0)
+        log::write(log::Level::detail, "processor counters: instructions and cycles, by PAPI");
+    if (launch_.root() && without > 0)
+        log::write(log::Level::detail,
+                   "processor counters are not read: " +
+                       (processors_->works() ? fmt::format("{} ranks have none", without) : processors_->reason()));
+    if (without > 0) processors_.reset();
+}
+
+void StepCounters::take(trace::StepRecord& step) {
+    if (!energy_measured_ && !processors_) return;
+    const ProcessorCounts counts = processors_ ? processors_->take() : ProcessorCounts{};
+    std::vector<double> sums = {meter_ ? meter_->take() : 0, counts.instructions, counts.cycles, counts.seconds};
+    launch_.control->all_reduce(sums, cluster::Reduce::sum);
+    step.joules = sums[0];
+    step.instructions = sums[1];
+    step.cycles = sums[2];
+    step.processor_seconds = sums[3];
+}
+
+}  // namespace lockstep::train
