@@ -60,21 +60,21 @@ std::string groups_text(const std::vector<ParameterGroup>& groups) {
 void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back(required(
         {"run.name", &run.name, "The run's name: the folder under `run.folder` and under `checkpoint.folder`."}));
-    keys.push_back({"run.folder", &run.folder, "Where run folders go."});
-    keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data."});
-    keys.push_back({"run.device", choice_of(run.device), "What computes."});
+    keys.push_back({"run.folder", &run.folder, "Parent folder of run folders."});
+    keys.push_back({"run.seed", &run.seed, "Seed of the initial parameters and the data order."});
+    keys.push_back({"run.device", choice_of(run.device), "Device to compute on."});
     keys.push_back(
         {"run.self_test", SwitchOrWord{choice_of(run.self_test)},
          "Check and measure matrix products, communication and the checkpoint folder before the first step; `full`: "
-         "also look for what `lockstep doctor` finds."});
+         "also run the checks of `lockstep doctor`."});
     keys.push_back({"run.bind", &run.bind, "Bind ranks, threads and memory to the cores that `lockstep topo` shows."});
     keys.push_back(
         {"run.tune_products", &run.tune_products,
-         "On GPUs, time cuBLASLt's proposals for each kind of matrix product before the first step of a run, "
-         "and take the fastest; false: its first proposal."});
+         "On GPUs, time cuBLASLt's candidate algorithms for each matrix product before the first step and use the "
+         "fastest; false: use the first candidate."});
     keys.push_back({"run.peak_tflops", &run.peak_tflops,
-                    "Peak of one rank's device, TFLOP/s, to which the MFU in the log refers. 0: known for some "
-                    "GPUs, else measured at the start."});
+                    "Peak of one rank's device in TFLOP/s, the reference for the MFU in the log. 0: the built-in value "
+                    "for known GPUs, else measured at the start."});
 }
 
 // The keys that kinds of a family registered, with pointers into `sections`.
@@ -103,32 +103,29 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     std::vector<std::string> presets = preset_names();
     presets.insert(presets.begin(), "");
     keys.push_back(one_of(presets, {"model.preset", &model.preset, "A named model; other keys override its values."}));
-    keys.push_back(
-        one_of(kind_names(Family::mixer),
-               {"model.mixer", TextOrList{&model.mixers},
-                "What mixes the tokens of a sequence. Of a list, the first block has the first mixer, and so "
-                "on; the list is repeated over the blocks."}));
+    keys.push_back(one_of(kind_names(Family::mixer),
+                          {"model.mixer", TextOrList{&model.mixers},
+                           "Sequence mixer. A list assigns one mixer per block and repeats over the blocks."}));
     // Upper bounds, far above any model: numbers that allocate are refused before memory is touched.
     keys.push_back(required({"model.width", &model.width, "Width of the residual stream.", unbounded, 1 << 20}));
     keys.push_back(required({"model.layers", CountOrLayers{&model.layers, &model.layer_tables},
-                             "Number of blocks; or tables [[model.layers]] that say what they are, in order.",
-                             unbounded, most_layers}));
+                             "Number of blocks, or tables [[model.layers]] that describe them in order.", unbounded,
+                             most_layers}));
     keys.push_back(required({"model.heads", CountOrList{&model.heads},
-                             "Heads of the mixer; divides the width, unless `head_width` is given. A list is repeated "
+                             "Heads of the mixer; must divide the width unless `head_width` is given. A list repeats "
                              "over the blocks.",
                              unbounded, most_heads}));
     keys.push_back({"model.kv_heads", CountOrList{&model.kv_heads},
-                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads. A list "
-                    "is repeated over the blocks.",
+                    "Key/value heads (grouped-query attention); must divide `heads`. 0: the same as `heads`. A list "
+                    "repeats over the blocks.",
                     unbounded, most_heads});
     keys.push_back(later({"model.head_width", CountOrList{&model.head_widths},
-                          "Columns of one head of attention, at most 256 on GPUs. 0: the width divided by the heads. A "
-                          "list is repeated over the blocks.",
+                          "Width of an attention head, at most 256 on GPUs. 0: `width` / `heads`. A list repeats over "
+                          "the blocks.",
                           unbounded, widest_head}));
     keys.push_back(
         {"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width.", unbounded, 1 << 24});
-    keys.push_back(
-        required({"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's."}));
+    keys.push_back(required({"model.vocabulary", &model.vocabulary, "Vocabulary size; at least that of the data."}));
     keys.push_back(required(
         {"model.context", &model.context, "Longest sequence the model supports, tokens.", unbounded, most_tokens}));
     keys.push_back({"model.norm", choice_of(model.norm), "Normalisation before each part of a block and at the end."});
@@ -141,10 +138,10 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies."});
     keys.push_back(
         {"model.rope_scaling", choice_of(model.rope_scaling), "Scaling of the rotary frequencies for long contexts."});
-    keys.push_back(later({"model.rope_factor", &model.rope_factor,
-                          "`llama3`: what the frequencies of long wavelengths are divided by."}));
+    keys.push_back(
+        later({"model.rope_factor", &model.rope_factor, "`llama3`: divisor of the long-wavelength frequencies."}));
     keys.push_back(later({"model.rope_low", &model.rope_low,
-                          "`llama3`: wavelengths above `rope_original_context` / `rope_low` are scaled whole."}));
+                          "`llama3`: wavelengths above `rope_original_context` / `rope_low` are fully scaled."}));
     keys.push_back(later({"model.rope_high", &model.rope_high,
                           "`llama3`: wavelengths below `rope_original_context` / `rope_high` are not scaled."}));
     keys.push_back(later({"model.rope_original_context", &model.rope_original_context,
@@ -152,29 +149,31 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back(later({"model.qk_norm", &model.qk_norm,
                           "RMSNorm with learned weights over each head's queries and keys, before the rotation."}));
     keys.push_back(later({"model.window", CountOrList{&model.windows},
-                          "Tokens that a token of attention sees, itself and those before it. 0: all. Of a list, the "
-                          "first block has the first window, and so on; the list is repeated over the blocks.",
+                          "Attention window: the number of tokens a token attends to, itself included. 0: all before "
+                          "it. A list repeats over the blocks.",
                           0, most_tokens}));
-    keys.push_back(later({"model.score_cap", &model.score_cap,
-                          "Attention's scores s become cap · tanh(s / cap), before the softmax. 0: no cap.", 0}));
-    keys.push_back(later({"model.logit_cap", &model.logit_cap, "The same for the head's logits.", 0}));
-    keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters."});
+    keys.push_back(
+        later({"model.score_cap", &model.score_cap,
+               "Soft cap on attention scores: s becomes cap · tanh(s / cap) before the softmax. 0: none.", 0}));
+    keys.push_back(
+        later({"model.logit_cap", &model.logit_cap, "Soft cap on the head's logits, likewise. 0: none.", 0}));
+    keys.push_back({"model.tied_head", &model.tied_head, "Share the embedding's parameters with the head."});
     keys.push_back(
         {"model.bias", choice_of(model.bias),
          "Which linear layers have a bias. The projections of TTT and Gated DeltaNet have none: `all` is the MLP there."});
-    keys.push_back({"model.frozen", &model.frozen,
-                    "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included."});
-    keys.push_back({"model.adapters.rank", &model.adapters.rank,
-                    "Rank of the adapters (LoRA) of linear layers, which are trained alone. 0: none.", 0, most_rank});
-    keys.push_back({"model.adapters.alpha", &model.adapters.alpha,
-                    "What an adapter adds is scaled by alpha / rank. 0: alpha is the rank.", 0});
-    keys.push_back({"model.adapters.match", &model.adapters.match,
-                    "Patterns of names of layers that have adapters, such as `*/mixer/query`, as in `model.frozen`."});
     keys.push_back(
-        {"model.adapters.dropout", &model.adapters.dropout,
-         "Probability that an element of a layer's input is zero for its adapter in training; the others are "
-         "scaled by 1 / (1 - p).",
-         0});
+        {"model.frozen", &model.frozen, "Name patterns of parameters to freeze; `*` matches any text, including `/`."});
+    keys.push_back({"model.adapters.rank", &model.adapters.rank,
+                    "Rank of the LoRA adapters on linear layers; only they are trained. 0: no adapters.", 0,
+                    most_rank});
+    keys.push_back({"model.adapters.alpha", &model.adapters.alpha,
+                    "An adapter's output is scaled by alpha / rank. 0: alpha = rank.", 0});
+    keys.push_back(
+        {"model.adapters.match", &model.adapters.match,
+         "Name patterns of the layers with adapters, such as `*/mixer/query`; syntax as in `model.frozen`."});
+    keys.push_back({"model.adapters.dropout", &model.adapters.dropout,
+                    "Dropout probability p of an adapter's input in training; elements kept are scaled by 1 / (1 - p).",
+                    0});
     add_sections(keys, Family::mixer, "model.", model.options);
 }
 
@@ -200,113 +199,116 @@ namespace {
 void add_data(std::vector<Key>& keys, DataSection& data) {
     keys.push_back(
         required({"data.train", PathsOrMixture{&data.train, &data.mixture},
-                  "Token files (also Megatron-LM's, llm.c's and nanoGPT's), text files, JSON Lines, folders or "
-                  "patterns to train on; or tables of them with weights."}));
+                  "Training data: token files (also those of Megatron-LM, llm.c and nanoGPT), text files, JSON Lines, "
+                  "folders or glob patterns; or tables of them with weights."}));
     keys.push_back({"data.validation", PathsOrFraction{&data.validation, &data.validation_fraction},
-                    "The same for validation, or the fraction of the training windows kept for it."});
-    keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen."});
+                    "Validation data, likewise; or the fraction of training windows to hold out."});
+    keys.push_back({"data.order", choice_of(data.order), "Order of the training windows."});
     keys.push_back({"data.documents", choice_of(data.documents),
-                    "What tokens see of other documents in their window: `joined`, all that come before; `separate`, "
-                    "nothing, for which the data must tell where documents end."});
+                    "Attention across documents in a window: `joined` allows it, `separate` masks it and needs data "
+                    "that mark document ends."});
     keys.push_back(
         {"data.restart_positions", &data.restart_positions,
-         "With `documents = \"separate\"`: learned positions count from each document's first token. Makes no "
-         "difference with `model.position = \"rope\"`."});
+         "With `documents = \"separate\"`: learned positions restart at each document. No effect with `model.position = "
+         "\"rope\"`."});
     keys.push_back(
         {"data.tokenizer", &data.tokenizer,
-         "Tokenizer of plain text, and kept in checkpoints for `.bin` files: `bytes`, a sentencepiece `.model` file, a "
-         "`tokenizer.json`, a folder with either, or a token file. `auto`: the one kept in the checkpoint of "
-         "`init.from`, else `bytes`."});
-    keys.push_back({"data.jsonl_field", &data.jsonl_field, "The field with the text, in JSON Lines."});
+         "Tokenizer for plain text, also stored in checkpoints trained on `.bin` files: `bytes`, a sentencepiece "
+         "`.model` file, a `tokenizer.json`, a folder with either, or a token file. `auto`: the one stored in the "
+         "checkpoint of `init.from`, else `bytes`."});
+    keys.push_back({"data.jsonl_field", &data.jsonl_field, "Name of the text field in JSON Lines."});
 }
 
 void add_batch(std::vector<Key>& keys, BatchSection& batch) {
     if (!batch.ramp) batch.ramp.emplace();
     keys.push_back(
         required({"batch.global", &batch.global, "Sequences per step, over all ranks.", unbounded, most_tokens}));
-    keys.push_back(
-        {"batch.micro", &batch.micro, "Sequences per forward pass on one rank. 0: chosen.", unbounded, most_tokens});
+    keys.push_back({"batch.micro", &batch.micro, "Sequences per forward pass on one rank. 0: chosen automatically.",
+                    unbounded, most_tokens});
     keys.push_back(
         {"batch.length", &batch.length, "Tokens per sequence. 0: the model's context.", unbounded, most_tokens});
     keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences per step at the start of a batch ramp.",
                     unbounded, most_tokens});
-    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences per step added at a time.", unbounded,
-                    most_tokens});
+    keys.push_back({"batch.ramp.increment", &batch.ramp->increment,
+                    "Sequences added to a step per increment of the ramp.", unbounded, most_tokens});
     keys.push_back({"batch.ramp.samples", &batch.ramp->samples, "Sequences over which the ramp reaches `batch.global`.",
                     unbounded, most_steps});
 }
 
 void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
-    keys.push_back(
-        one_of(kind_names(Family::optimizer), {"optimizer.kind", &optimizer.kind, "What updates the parameters."}));
+    keys.push_back(one_of(kind_names(Family::optimizer), {"optimizer.kind", &optimizer.kind, "Optimizer."}));
     keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW, and Muon's AdamW part: decay of the first moment."});
-    keys.push_back({"optimizer.beta2", &optimizer.beta2, "Likewise: decay of the second moment."});
-    keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "Likewise: added to the root of the second moment."});
-    keys.push_back(
-        {"optimizer.weight_decay", &optimizer.weight_decay, "Decoupled weight decay, times the learning rate."});
+    keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW, and Muon's AdamW part: decay of the second moment."});
+    keys.push_back({"optimizer.epsilon", &optimizer.epsilon,
+                    "AdamW, and Muon's AdamW part: added to the root of the second moment."});
+    keys.push_back({"optimizer.weight_decay", &optimizer.weight_decay,
+                    "Decoupled weight decay, multiplied by the learning rate."});
     keys.push_back({"optimizer.decay", choice_of(optimizer.decay),
-                    "What decays: every parameter, or only matrices (no norms, no biases)."});
+                    "Parameters to decay: all, or matrices only (no norms, no biases)."});
     keys.push_back({"optimizer.groups", ListOfGroups{&optimizer.groups},
-                    "Parameters with a peak learning rate or a weight decay of their own, by patterns of their names, "
-                    "as in `model.frozen`; the first that matches decides."});
+                    "Parameter groups with their own peak learning rate or weight decay, by name patterns as in "
+                    "`model.frozen`; the first match applies."});
     keys.push_back({"optimizer.ema", &optimizer.ema,
-                    "Decay of an exponential moving average of the parameters, kept beside them. 0: none.", 0});
+                    "Decay of an exponential moving average (EMA) of the parameters. 0: no average.", 0});
     keys.push_back({"optimizer.clip", &optimizer.clip,
-                    "Largest norm of the whole gradient; a larger one is scaled down. 0: no clipping."});
+                    "Maximum global gradient norm; larger gradients are scaled down. 0: no clipping."});
     keys.push_back(
         {"optimizer.z_loss", &optimizer.z_loss,
-         "Weight of the z-loss, log² Z of each token's logits (PaLM: 1e-4). Losses in logs are without it. 0: none."});
+         "Weight of the z-loss, log² Z of each token's logits (PaLM: 1e-4). Logged losses exclude it. 0: none."});
     keys.push_back({"optimizer.skip_limit", &optimizer.skip_limit,
-                    "Consecutive steps skipped for a non-finite loss before the run stops."});
+                    "Consecutive steps skipped because of a non-finite loss before the run stops."});
     add_sections(keys, Family::optimizer, "optimizer.", optimizer.options);
-    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Shape of the learning rate after the warm-up."});
-    keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", unbounded,
+    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Learning-rate schedule after the warm-up."});
+    keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Set this or `epochs`.", unbounded,
                     most_steps});
     keys.push_back(
         {"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", unbounded, 1e9});
-    keys.push_back({"schedule.warmup", &schedule.warmup, "Steps in which the learning rate rises from 0 to `peak_lr`.",
-                    unbounded, most_steps});
-    keys.push_back(required({"schedule.peak_lr", &schedule.peak_lr, "Highest learning rate."}));
-    keys.push_back({"schedule.final_lr", &schedule.final_lr, "Learning rate at the end."});
+    keys.push_back({"schedule.warmup", &schedule.warmup,
+                    "Steps over which the learning rate rises from 0 to `peak_lr`.", unbounded, most_steps});
+    keys.push_back(required({"schedule.peak_lr", &schedule.peak_lr, "Peak learning rate."}));
+    keys.push_back({"schedule.final_lr", &schedule.final_lr, "Final learning rate."});
     keys.push_back({"schedule.decay_steps", &schedule.decay_steps,
-                    "`wsd`: the last steps, in which the rate falls to `final_lr`. 0: a fifth of the run.", unbounded,
+                    "`wsd`: length in steps of the final decay to `final_lr`. 0: a fifth of the run.", unbounded,
                     most_steps});
 }
 
 void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSection& parallel) {
-    keys.push_back({"precision.compute", choice_of(precision.compute), "Type of activations and matrix products."});
-    keys.push_back({"precision.loss_scale.initial", &precision.loss_scale.initial, "fp16: first loss scale."});
+    keys.push_back(
+        {"precision.compute", choice_of(precision.compute), "Data type of activations and matrix products."});
+    keys.push_back({"precision.loss_scale.initial", &precision.loss_scale.initial, "fp16: initial loss scale."});
     keys.push_back({"precision.loss_scale.growth_interval", &precision.loss_scale.growth_interval,
                     "fp16: steps without overflow before the scale doubles."});
     keys.push_back({"precision.loss_scale.hysteresis", &precision.loss_scale.hysteresis,
                     "fp16: overflows before the scale halves."});
-    keys.push_back({"precision.loss_scale.minimum", &precision.loss_scale.minimum, "fp16: lowest loss scale."});
+    keys.push_back({"precision.loss_scale.minimum", &precision.loss_scale.minimum, "fp16: minimum loss scale."});
     keys.push_back({"parallel.data", CountOrAuto{&parallel.data},
-                    "Replicas of the model. `auto`: the ranks divided by the product of the others."});
-    keys.push_back({"parallel.tensor", &parallel.tensor, "Ranks that share each layer.", unbounded, most_ranks});
-    keys.push_back(
-        {"parallel.pipeline", &parallel.pipeline, "Stages the layers are divided into.", unbounded, most_ranks});
-    keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence.", unbounded, most_ranks});
-    keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage.",
+                    "Data parallelism: replicas of the model. `auto`: ranks / (tensor · pipeline · context)."});
+    keys.push_back({"parallel.tensor", &parallel.tensor, "Tensor parallelism: ranks that share each layer.", unbounded,
+                    most_ranks});
+    keys.push_back({"parallel.pipeline", &parallel.pipeline,
+                    "Pipeline parallelism: stages the layers are divided into.", unbounded, most_ranks});
+    keys.push_back({"parallel.context", &parallel.context, "Context parallelism: ranks that share each sequence.",
+                    unbounded, most_ranks});
+    keys.push_back({"parallel.interleave", &parallel.interleave, "Interleaved pipeline: model chunks per stage.",
                     unbounded, most_layers});
     keys.push_back({"parallel.zero", &parallel.zero,
-                    "Replicas divide: 1 the optimizer state, 2 also gradients, 3 also parameters (ZeRO)."});
+                    "ZeRO stage. Sharded over replicas: 1 optimizer state, 2 also gradients, 3 also parameters."});
     keys.push_back({"parallel.sequence", &parallel.sequence,
-                    "Sequence parallelism: tensor ranks also divide the rows between layers, norms included."});
+                    "Sequence parallelism: tensor ranks also divide the rows between layers, including norms."});
     keys.push_back(
         {"parallel.bucket_bytes", &parallel.bucket_bytes,
-         "Size of a gradient bucket, which is reduced as soon as the backward pass completes it. From parallel.zero = 2 "
-         "on each block is one."});
+         "Size of a gradient bucket in bytes, reduced as soon as the backward pass has filled it. With parallel.zero of "
+         "2 or 3 each block is one bucket."});
     keys.push_back({"parallel.lanes", &parallel.lanes,
-                    "Parts of every batch whose gradients are added up in one order, whatever the number of replicas, "
-                    "which must divide it: they all give the same bits. 0: off.",
+                    "Number of lanes: parts of each batch whose gradients are summed in a fixed order, so that any "
+                    "number of replicas that divides it gives the same bits. 0: off.",
                     unbounded, most_ranks});
     keys.push_back({"parallel.recompute", choice_of(parallel.recompute),
-                    "What the backward pass recomputes instead of keeping. `cheap`: norms and activations; "
+                    "Activation recomputation in the backward pass. `cheap`: norms and activations; "
                     "`selective`: also the MLP's first products; `full`: all but a block's input."});
     keys.push_back(
         {"parallel.offload", choice_of(parallel.offload),
-         "On GPUs. `moments`: fp32 parameters and optimizer state lie in host memory, and the CPU updates them."});
+         "On GPUs. `moments`: keep fp32 parameters and optimizer state in host memory and update them on the CPU."});
 }
 
 }  // namespace
@@ -317,62 +319,61 @@ std::vector<Key> keys_of(RunDescription& description) {
     add_model(keys, description.model);
     keys.push_back(
         {"init.from", &description.init.from,
-         "A checkpoint, a folder of a run or of checkpoints, or a folder in the Hugging Face layout, whose parameters "
-         "the run begins with, at step 0. Keys of `[model]` that are not given are taken from it."});
+         "Source of the initial parameters: a checkpoint, a run folder, a checkpoint folder, or a folder in Hugging "
+         "Face format. Training starts at step 0. `[model]` keys that are not given come from it."});
     keys.push_back(
         {"init.base", &description.init.base,
-         "New place of the base model, if it was moved since `init.from`, or the checkpoint that is resumed, "
-         "was written with adapters alone. Empty: the place recorded there."});
+         "New path of the base model, if it has moved since an adapter-only checkpoint (`init.from`, or the one "
+         "resumed) was written. Empty: the recorded path."});
     add_data(keys, description.data);
     add_batch(keys, description.batch);
     add_optimization(keys, description.optimizer, description.schedule);
     add_machine(keys, description.precision, description.parallel);
     CheckpointSection& checkpoint = description.checkpoint;
     keys.push_back({"checkpoint.every", &checkpoint.every, "Steps between checkpoints. 0: only at the end."});
+    keys.push_back({"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: off."});
     keys.push_back(
-        {"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: not by time."});
-    keys.push_back(
-        {"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed. Fewer than 2 count as 2."});
-    keys.push_back({"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name."});
+        {"checkpoint.keep", &checkpoint.keep, "Number of checkpoints to keep; older ones are removed. Fewer than 2 count as 2."});
+    keys.push_back({"checkpoint.folder", &checkpoint.folder, "Parent folder of checkpoint folders, one per run name."});
     keys.push_back(
         {"checkpoint.verify", choice_of(checkpoint.verify),
-         "When a checkpoint gets its name. `read`: once all of it was read back from the disk and compared with its "
-         "checksums. `written`: once it is written with checksums and synced."});
+         "When a checkpoint counts as complete. `read`: after it has been read back from disk and its checksums "
+         "verified. `written`: after it has been written with checksums and synced."});
     keys.push_back({"checkpoint.adapters_alone", &checkpoint.adapters_alone,
-                    "Checkpoints hold the adapters and their optimizer state alone, and name the model that they were "
-                    "trained beside, which must be kept: `init.from`, or its base if that holds adapters alone."});
+                    "Checkpoints contain only the adapters and their optimizer state, and reference the base model, "
+                    "which must be kept: `init.from`, or its base if that is itself adapter-only."});
     keys.push_back({"checkpoint.local", &checkpoint.local,
-                    "Folder on each node's own disk, or in its memory, for local checkpoints. Empty: none."});
+                    "Folder for local checkpoints, on each node's own disk or in memory. Empty: none."});
     keys.push_back({"checkpoint.local_every", &checkpoint.local_every, "Steps between local checkpoints. 0: none.",
                     unbounded, most_steps});
     keys.push_back({"checkpoint.partner", &checkpoint.partner,
-                    "Another node keeps a copy of what each rank writes for a local checkpoint."});
+                    "Keep a copy of each rank's part of a local checkpoint on another node."});
     keys.push_back(
         {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end."});
     keys.push_back(
         {"validation.batches", CountOrAuto{&description.validation.batches, ValidationSection::automatic, 0},
-         "Global batches per validation. `auto`: as many as take at most a tenth of the FLOP of the training "
-         "between two validations. 0: all the validation data."});
+         "Global batches per validation. `auto`: limited to a tenth of the training FLOP between two validations. 0: "
+         "all validation data."});
     keys.push_back({"log.every", CountOrAuto{&description.log.every},
-                    "Steps between lines of the log. `auto`: a line about every 5 s. metrics.jsonl has every step."});
+                    "Steps between log lines. `auto`: one about every 5 s. metrics.jsonl has every step."});
     keys.push_back({"log.tensorboard", &description.log.tensorboard,
-                    "Write the numbers of every step for TensorBoard, into `tensorboard/` in the run folder, too."});
-    keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
+                    "Also write each step's metrics for TensorBoard, to `tensorboard/` in the run folder."});
+    keys.push_back({"trace.detail", choice_of(description.trace.detail), "Level of detail of the trace."});
     keys.push_back(
         {"trace.events_every", &description.trace.events_every,
-         "Record single events, with the bytes communicated in them, in the first step and in every step whose "
-         "number is a multiple of this, for `export --to chrome`. 0: never."});
+         "Record individual events and their communication bytes (for `export --to chrome`) in the first step and in "
+         "every step that is a multiple of this. 0: never."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
                     "A rank without progress for this long ends the run with exit code 5. 0: off."});
     keys.push_back(
         {"watchdog.first_step_seconds", &description.watchdog.first_step_seconds,
-         "The same until the end of the first step. 0: off. `jobs/launch` ends a launch that shows no sign of life for "
-         "so long (0: never): text is tokenized before the first sign, so raise it where that takes longer, or use "
-         "packed data."});
+         "Likewise until the end of the first step. 0: off. `jobs/launch` also ends a launch without a sign of life "
+         "after this time (0: never). Plain text is tokenized before the first sign; if that takes longer, raise the "
+         "limit or use packed data."});
     keys.push_back(
         {"watchdog.link_seconds", &description.watchdog.link_seconds,
-         "Seconds between probes of the links between nodes that training uses; more where they would take longer than "
-         "0.1 % of the time. A slow link is named in the log. 0: none."});
+         "Seconds between probes of the inter-node links used by training; fewer probes if they would take more than "
+         "0.1 % of the time. Slow links are named in the log. 0: off."});
     keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device."});
     return keys;
 }

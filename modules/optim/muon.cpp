@@ -32,11 +32,11 @@ class MuonType final : public OptimizerType {
         : OptimizerType(
               muon_name, muon_name,
               {{"momentum", 0.95, "Momentum coefficient.", 0, most_momentum},
-               {"nesterov", true, "Nesterov momentum: the step is along g + momentum · v."},
+               {"nesterov", true, "Nesterov momentum: step along g + momentum · v."},
                {"iterations", std::int64_t{5}, "Newton–Schulz iterations.", 1, most_iterations},
                {"match_adamw", true,
-                "Steps as long as AdamW's, 0.2 √max(rows, columns) times the learning rate, so that its learning rate "
-                "and decay serve; false: √max(1, rows / columns) times it."}}) {}
+                "Scale the update by 0.2 √max(rows, columns) to match AdamW's, so that AdamW's learning rate and decay "
+                "can be reused; false: by √max(1, rows / columns)."}}) {}
     std::vector<StateDescription> states(const model::ParameterDescription& parameter) const override {
         if (is_orthogonalized(parameter)) return {{velocity, parameter.shape, parameter.split}};
         return {{first_moment, parameter.shape, parameter.split}, {second_moment, parameter.shape, parameter.split}};

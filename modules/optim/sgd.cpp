@@ -13,7 +13,7 @@ class SgdType final : public OptimizerType {
     SgdType()
         : OptimizerType(sgd_name, sgd_name,
                         {{"momentum", 0.9, "Momentum coefficient.", 0, most_momentum},
-                         {"nesterov", false, "Nesterov momentum: the step is along g + momentum · v."}}) {}
+                         {"nesterov", false, "Nesterov momentum: step along g + momentum · v."}}) {}
     std::vector<StateDescription> states(const model::ParameterDescription& parameter) const override {
         return {{velocity, parameter.shape, parameter.split}};
     }

@@ -16,10 +16,10 @@ namespace {
 constexpr const char* section_name = "deltanet";
 
 std::vector<config::OptionKey> keys_of_deltanet() {
-    return {{"heads", 0, "Heads of values, each with a state. 0: `model.heads`.", 0},
-            {"key_heads", 0, "Heads of queries and keys, each for as many heads of values. 0: `heads`.", 0},
-            {"key_width", 0, "Columns of a head's queries and keys. 0: `model.head_width`.", 0},
-            {"value_width", 0, "Columns of a head's values. 0: `model.head_width`.", 0}};
+    return {{"heads", 0, "Value heads, each with its own state. 0: `model.heads`.", 0},
+            {"key_heads", 0, "Query/key heads, each shared by the same number of value heads. 0: `heads`.", 0},
+            {"key_width", 0, "Width of a query/key head. 0: `model.head_width`.", 0},
+            {"value_width", 0, "Width of a value head. 0: `model.head_width`.", 0}};
 }
 
 kernels::DeltaShape delta_shape(const DeltanetOptions& options, std::int64_t tensor, const PassShape& shape) {

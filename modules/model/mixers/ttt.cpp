@@ -20,10 +20,10 @@ std::vector<config::OptionKey> keys_of_ttt() {
     return {{"mini_batch", 16, "Tokens of one inner step.", 1},
             {"base_lr", 0.0, "Inner learning rate. 0: 1.0 for `ttt-linear`, 0.1 for `ttt-mlp`.", 0},
             {"base_lr_warmup", 0.0,
-             "Where the inner learning rate starts; it reaches `base_lr` over `schedule.warmup`. 0: no warm-up.", 0},
+             "Initial inner learning rate; reaches `base_lr` over `schedule.warmup`. 0: no warm-up.", 0},
             {"gate", false, "Gate the mixer's output."},
-            {"share_qk", false, "Queries and keys share a projection and have a convolution each."},
-            {"pre_conv", false, "A causal convolution before each mixer."}};
+            {"share_qk", false, "Queries and keys share one projection, each with its own convolution."},
+            {"pre_conv", false, "Causal convolution before each mixer."}};
 }
 
 class TttType final : public MixerType {
