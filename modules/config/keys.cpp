@@ -332,8 +332,8 @@ std::vector<Key> keys_of(RunDescription& description) {
     CheckpointSection& checkpoint = description.checkpoint;
     keys.push_back({"checkpoint.every", &checkpoint.every, "Steps between checkpoints. 0: only at the end."});
     keys.push_back({"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: off."});
-    keys.push_back(
-        {"checkpoint.keep", &checkpoint.keep, "Number of checkpoints to keep; older ones are removed. Fewer than 2 count as 2."});
+    keys.push_back({"checkpoint.keep", &checkpoint.keep,
+                    "Number of checkpoints to keep; older ones are removed. Fewer than 2 count as 2."});
     keys.push_back({"checkpoint.folder", &checkpoint.folder, "Parent folder of checkpoint folders, one per run name."});
     keys.push_back(
         {"checkpoint.verify", choice_of(checkpoint.verify),
