@@ -22,7 +22,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
+.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours test-openmpi fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
@@ -30,6 +30,7 @@ help:
 	@echo 'make test-grids   build, train in every possible layout of up to 8 ranks (hours)'
 	@echo 'make test-long    make test, lost nodes, job scripts under a real Slurm, more layouts, make fuzz (about two hours)'
 	@echo 'make test-hours   every fault of every file, every moment of a lost node, mutations of the GPU kernels (hours)'
+	@echo 'make test-openmpi build build/openmpi with Open MPI, run its quick tests (docs/install.md)'
 	@echo 'make fuzz         fuzz lockstep-analyze with damaged traces for $(FUZZ_SECONDS) s, under AddressSanitizer'
 	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  report registers, spills and occupancy of all CUDA kernels; fails on unexpected spills'
@@ -76,6 +77,17 @@ fuzz: dependencies
 	cmake --preset asan $(call GENERATOR,build/asan) $(CMAKE_FLAGS)
 	cmake --build --preset asan --parallel $(JOBS) --target test_analysis_fuzz
 	FUZZ_SECONDS=$(FUZZ_SECONDS) build/asan/bin/test_analysis_fuzz
+
+# Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out.
+test-openmpi:
+	@for program in mpicc.openmpi mpiexec.openmpi; do command -v $$program >/dev/null || { \
+	    echo "test-openmpi: $$program is not found; install Open MPI and its HDF5 (docs/install.md#open-mpi)" >&2; exit 2; }; done
+	cmake -S . -B build/openmpi $(call GENERATOR,build/openmpi) -DLOCKSTEP_CUDA=OFF -DMPI_C_COMPILER=mpicc.openmpi \
+	    -DMPIEXEC_EXECUTABLE=$(shell command -v mpiexec.openmpi) $(CMAKE_FLAGS)
+	cmake --build build/openmpi --parallel $(JOBS)
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+	    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ctest --test-dir build/openmpi --output-on-failure \
+	    --parallel $(JOBS) --no-tests=error --label-exclude 'long|gpu|jobs|nodes' $(CTEST_FLAGS)
 
 test-grids: build
 	OMP_WAIT_POLICY=passive LOCKSTEP_GRIDS=$(GRIDS) $(BUILD)/bin/test_end_to_end_grids_test --run_test='grids_*' --log_level=message
