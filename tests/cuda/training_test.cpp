@@ -380,34 +380,29 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(grids)
 
-BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
+struct Layout {
+    std::string mixer, model, settings;
+    int ranks;
+    bool shared = false;  // also through MPI and pinned memory, since the ranks share a GPU
+};
+
+void check_layouts(const std::vector<Layout>& layouts) {
     Trained trained;
     const std::string few = "--set schedule.steps=4 --set model.layers=4 --set model.ttt.mini_batch=4 ";
-    const std::string longer = "--set model.context=24 ";
-    struct Layout {
-        std::string mixer, model, settings;
-        int ranks;
-        bool shared;  // also through MPI and pinned memory, since the ranks share a GPU
-    };
-    const std::vector<Layout> layouts = {
-        {"attention", "", "--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.interleave=2", 4, true},
-        {"ttt-linear", "--set optimizer.kind=muon ",
-         "--set parallel.tensor=2 --set parallel.sequence=true --set parallel.zero=1", 4, false},
-        {"ttt-linear", "", "--set parallel.context=2 --set parallel.pipeline=2 --set parallel.recompute=full", 4,
-         false},
-        {"gated-deltanet", "", "--set parallel.context=2 --set parallel.tensor=2 --set parallel.zero=1", 4, true},
-        {"attention", "--set optimizer.kind=sgd ", "--set parallel.context=4", 4, false},
-        {"[\"ttt-linear\",\"attention\"]", "",
-         "--set parallel.context=2 --set parallel.tensor=2 --set parallel.sequence=true --set parallel.recompute=full",
-         4, true},
-        {"attention", longer, "--set parallel.context=3", 3, false},
-        {"ttt-mlp", longer, "--set parallel.context=3 --set parallel.recompute=selective", 3, false}};
     for (const Layout& layout : layouts) BOOST_TEST_CONTEXT(layout.mixer << " " << layout.settings) {
             const std::string run = few + "--set 'model.mixer=" + layout.mixer + "' " + layout.model;
             const fs::path cpu = trained.run(train(run, "cpu"), 0, gpus(1));
             check_near(trained.run(train(run + layout.settings), layout.ranks, gpus(layout.ranks)), cpu, 2e-4);
             if (layout.shared) check_near(trained.run(train(run + layout.settings), layout.ranks, gpus(1)), cpu, 2e-4);
         }
+}
+
+BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
+    check_layouts(
+        {{"attention", "", "--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.interleave=2", 4},
+         {"[\"ttt-linear\",\"attention\"]", "",
+          "--set parallel.context=2 --set parallel.tensor=2 --set parallel.sequence=true --set parallel.recompute=full",
+          4}});
 }
 
 // Every mixer among documents that do not see each other, around windows of 32 tokens.
@@ -456,6 +451,27 @@ BOOST_AUTO_TEST_CASE(a_run_moves_between_layouts_and_devices) {
     check_exit(run(train(stages + "--resume auto --stop-at 9"), parts, 3, gpus(4)), 4);
     check_exit(run(train(two_by_two + "--resume auto"), parts, 4, gpus(4)), 0);
     check_near(parts, whole, 2e-4);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+// Minutes.
+BOOST_AUTO_TEST_SUITE(more_grids)
+
+BOOST_AUTO_TEST_CASE(more_layouts_train_as_one_rank_does) {
+    const std::string longer = "--set model.context=24 ";
+    check_layouts(
+        {{"attention", "", "--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.interleave=2", 4, true},
+         {"ttt-linear", "--set optimizer.kind=muon ",
+          "--set parallel.tensor=2 --set parallel.sequence=true --set parallel.zero=1", 4},
+         {"ttt-linear", "", "--set parallel.context=2 --set parallel.pipeline=2 --set parallel.recompute=full", 4},
+         {"gated-deltanet", "", "--set parallel.context=2 --set parallel.tensor=2 --set parallel.zero=1", 4, true},
+         {"attention", "--set optimizer.kind=sgd ", "--set parallel.context=4", 4},
+         {"[\"ttt-linear\",\"attention\"]", "",
+          "--set parallel.context=2 --set parallel.tensor=2 --set parallel.sequence=true --set parallel.recompute=full",
+          4, true},
+         {"attention", longer, "--set parallel.context=3", 3},
+         {"ttt-mlp", longer, "--set parallel.context=3 --set parallel.recompute=selective", 3}});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
