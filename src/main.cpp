@@ -58,7 +58,9 @@ void restart_with_short_spins(char** argv) {
 
 int main(int argc, char** argv) {
     using namespace lockstep;
-    if (argc > 1 && std::string(argv[1]) == "train") restart_with_short_spins(argv);
+    if (argc > 1)
+        for (const char* command : {"train", "eval", "generate", "bench"})
+            if (std::string(argv[1]) == command) restart_with_short_spins(argv);
     std::signal(SIGXFSZ, SIG_IGN);  // a file that reaches its limit is an error of the call that writes it
     CLI::App program{
         "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"

@@ -344,6 +344,9 @@ void check_nesting(std::string_view toml, const std::string& place) {
             for (i += end.size(); i < toml.size() && toml.substr(i, end.size()) != end; ++i)
                 if (letter == '"' && toml[i] == '\\') ++i;
             i += end.size() - 1;
+            // The last of up to five quotes end a text of several lines; those before them belong to it.
+            if (lines)
+                for (int more = 0; more < 2 && i + 1 < toml.size() && toml[i + 1] == letter; ++more) ++i;
         } else if (letter == '.') {
             if (++dots > deepest) throw usage_error("{} a key has more than {} parts", place, deepest);
         } else if (letter == '\n' || letter == '=' || letter == ',' || letter == '[' || letter == '{') {

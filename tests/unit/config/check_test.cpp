@@ -192,6 +192,11 @@ BOOST_AUTO_TEST_CASE(keys_of_many_parts_are_refused) {
     check_contains(sentence_of([&] { parse_run_description("[" + deep + "]", "run.toml", {}); }), refused);
     check_contains(sentence_of([&] { parse_run_description("", "", {"model={" + deep + "=1}"}); }), refused);
     check_contains(sentence_of([&] { parse_foreign_description("x = 1 # .\n" + deep + " = 1", "file"); }), refused);
+    for (const char* quotes : {"\"\"\"\"", "\"\"\"\"\"", "''''", "'''''"}) {
+        const std::string text = std::string(quotes).substr(0, 3) + "a" + quotes;
+        check_contains(sentence_of([&] { parse_foreign_description("x = " + text + "\n" + deep + " = 1", "file"); }),
+                       refused);
+    }
     // Dots in texts and comments are none of keys.
     const std::string dots(1000, '.');
     const std::string text = std::string(small_run()) + "# " + dots + "\n";

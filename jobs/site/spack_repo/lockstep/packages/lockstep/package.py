@@ -67,6 +67,8 @@ class Lockstep(CMakePackage, CudaPackage):
     conflicts("%clang@:13", msg="Lockstep wants C++20 as clang++ 14 has it")
     for architecture in ("none", "70", "75"):
         conflicts(f"cuda_arch={architecture}", when="+cuda", msg="Lockstep's kernels need an architecture of 80 or more")
+    for architecture in ("86", "89", "120", "121"):
+        conflicts(f"cuda_arch={architecture}", when="+cuda", msg="Lockstep's kernels need 163 KB of shared memory per block")
 
     def cmake_args(self):
         arguments = [
