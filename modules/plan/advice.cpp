@@ -25,9 +25,9 @@ std::vector<Part> parts_of(const cost::StepTime& time) {
             {"backward", time.backward},
             {"tensor communication", time.tensor},
             {"pipeline communication", time.pipeline},
-            {"idle in the pipeline", time.idle},
-            {"communication of replicas", time.data},
-            {"communication along sequences", time.context},
+            {"pipeline bubble", time.idle},
+            {"data-parallel communication", time.data},
+            {"context-parallel communication", time.context},
             {"optimizer", time.optimizer},
             {"data loading", time.loading},
             {"control", time.control}};
@@ -74,8 +74,8 @@ std::string why_better(const Candidate& first, const Candidate& second) {
         const double difference = b[i].seconds - a[i].seconds;
         if (std::abs(difference) < 0.002 * first.price.time.total()) continue;
         auto& list = difference > 0 ? wins : losses;
-        list.emplace_back(-std::abs(difference),
-                          fmt::format("{} in {}", human_seconds(std::abs(difference)), a[i].name));
+        list.emplace_back(-std::abs(difference), fmt::format("{} {} in {}", human_seconds(std::abs(difference)),
+                                                             difference > 0 ? "more" : "less", a[i].name));
     }
     std::sort(wins.begin(), wins.end());
     std::sort(losses.begin(), losses.end());
@@ -84,10 +84,10 @@ std::string why_better(const Candidate& first, const Candidate& second) {
         for (std::size_t i = 0; i < std::min<std::size_t>(3, list.size()); ++i) texts.push_back(list[i].second);
         return fmt::format("{}", fmt::join(texts, ", "));
     };
-    std::string text = fmt::format("the next, {}, is {:.1f} % slower", cost::layout_text(second.layout),
+    std::string text = fmt::format("the next best, {}, is {:.1f} % slower", cost::layout_text(second.layout),
                                    100 * (second.price.time.total() / first.price.time.total() - 1));
-    if (!wins.empty()) text += fmt::format(": it takes {} more", names(wins));
-    if (!losses.empty()) text += fmt::format("{} {} less", wins.empty() ? ":" : ", and", names(losses));
+    if (!wins.empty()) text += ": " + names(wins);
+    if (!losses.empty()) text += (wins.empty() ? ": " : ", but ") + names(losses);
     return text;
 }
 
@@ -98,8 +98,8 @@ std::string what_rules_out(const SearchResult& result, const Candidate& chosen) 
         if (other.devices != chosen.devices || other.price.memory > nearly * other.price.room) continue;
         const double gain = 1 - other.price.time.total() / chosen.price.time.total();
         if (gain < worth_saying) continue;
-        return fmt::format("{} would be {:.1f} % faster, but: {}", cost::layout_text(other.layout), 100 * gain,
-                           other.why_not);
+        return fmt::format("{} would be {:.1f} % faster but is ruled out: {}", cost::layout_text(other.layout),
+                           100 * gain, other.why_not);
     }
     return "";
 }
@@ -109,12 +109,12 @@ std::string less_full(const SearchResult& result, const Candidate& chosen) {
     if (chosen.price.memory <= full * chosen.price.room) return "";
     for (const Candidate& other : result.fitting) {
         if (other.devices != chosen.devices || other.price.memory > roomy * other.price.room) continue;
-        return fmt::format("it takes {:.0f} % of the memory; {} takes {:.0f} % and is {:.1f} % slower",
+        return fmt::format("it uses {:.0f} % of the memory; {} uses {:.0f} % and is {:.1f} % slower",
                            100 * chosen.price.memory / chosen.price.room, cost::layout_text(other.layout),
                            100 * other.price.memory / other.price.room,
                            100 * (other.price.time.total() / chosen.price.time.total() - 1));
     }
-    return fmt::format("it takes {:.0f} % of the memory", 100 * chosen.price.memory / chosen.price.room);
+    return fmt::format("it uses {:.0f} % of the memory", 100 * chosen.price.memory / chosen.price.room);
 }
 
 std::string why_not_on(const SearchResult& result, std::int64_t devices) {
@@ -127,7 +127,7 @@ std::string why_not_on(const SearchResult& result, std::int64_t devices) {
         if (!nearest || far(other) < far(*nearest)) nearest = &other;
     }
     if (!nearest) return "";
-    return fmt::format("no layout works on {} device{}; the nearest, {}: {}", devices, plural(devices),
+    return fmt::format("no layout works on {} device{}; the closest, {}, fails: {}", devices, plural(devices),
                        cost::layout_text(nearest->layout), nearest->why_not);
 }
 
@@ -149,7 +149,7 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
             if (!cost::price_time(machine, other, best.layout).why_not.empty()) return;
             const double saved = 1 - seconds_per_work(machine, other, best.layout) / now;
             if (saved >= worth_saying)
-                sentences.push_back(fmt::format("{}: {:.0f} % less time a parameter", what, 100 * saved));
+                sentences.push_back(fmt::format("{}: {:.0f} % less time per parameter", what, 100 * saved));
         };
         const config::LayerShape layer = model.layer(0);  // all layers', where heads are looked at
         const bool equal_heads = has_equal_heads(model);
@@ -160,22 +160,23 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
                 if (model.width % heads != 0 || heads % t != 0) continue;
                 if (layer.kv_heads != layer.heads && heads % layer.kv_heads != 0) continue;
                 if (!cost::is_aligned(precision, model.width / heads)) continue;
-                consider(fmt::format("heads = {}{} have {} columns{}; {} heads have {}", layer.heads, of_model, head,
-                                     cost::is_aligned(precision, head) ? "" : ", no multiple of 16 bytes", heads,
-                                     model.width / heads),
-                         [&](config::ModelDescription& changed) {
-                             if (changed.kv_heads == changed.heads) changed.kv_heads = {heads};
-                             changed.heads = {heads};
-                             changed.head_widths = {model.width / heads};
-                         });
+                consider(
+                    fmt::format("heads = {}{} gives {} columns per head{}; {} heads give {}", layer.heads, of_model,
+                                head, cost::is_aligned(precision, head) ? "" : ", not a multiple of 16 bytes", heads,
+                                model.width / heads),
+                    [&](config::ModelDescription& changed) {
+                        if (changed.kv_heads == changed.heads) changed.kv_heads = {heads};
+                        changed.heads = {heads};
+                        changed.head_widths = {model.width / heads};
+                    });
                 break;
             }
         }
         const std::int64_t unit = 128 * t;
         for (const std::int64_t width : {model.width / unit * unit, round_up(model.width, unit)}) {
             if (!equal_heads || width == model.width || width == 0 || (divides_width && width % head != 0)) continue;
-            consider(fmt::format("width = {}{} leaves {} columns a rank, not whole tiles; try {}", model.width,
-                                 of_model, model.width / t, width),
+            consider(fmt::format("width = {}{} leaves {} columns per rank, not a whole number of tiles; try {}",
+                                 model.width, of_model, model.width / t, width),
                      [&](config::ModelDescription& changed) {
                          if (divides_width && changed.kv_heads == changed.heads) changed.kv_heads = {width / head};
                          if (divides_width) changed.heads = {width / head};
@@ -185,14 +186,15 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
         }
         const std::int64_t padded = round_up(model.vocabulary, unit);
         if (padded != model.vocabulary)
-            consider(fmt::format("vocabulary = {}{} is {} a rank{}; pad it to {}", model.vocabulary, of_model,
-                                 model.vocabulary / t,
-                                 model.vocabulary % (8 * t) == 0 ? ", not whole tiles" : ", no multiple of 16 bytes",
+            consider(fmt::format("vocabulary = {}{} leaves {} tokens per rank{}; pad it to {}", model.vocabulary,
+                                 of_model, model.vocabulary / t,
+                                 model.vocabulary % (8 * t) == 0 ? ", not a whole number of tiles"
+                                                                 : ", not a multiple of 16 bytes",
                                  padded),
                      [&](config::ModelDescription& changed) { changed.vocabulary = padded; });
         const std::int64_t hidden = round_up(model.mlp_width, unit);
         if (hidden != model.mlp_width)
-            consider(fmt::format("mlp_width = {}{} leaves {} columns a rank; try {}", model.mlp_width, of_model,
+            consider(fmt::format("mlp_width = {}{} leaves {} columns per rank; try {}", model.mlp_width, of_model,
                                  model.mlp_width / t, hidden),
                      [&](config::ModelDescription& changed) { changed.mlp_width = hidden; });
     }
@@ -214,16 +216,16 @@ CountAdvice advise_count(const config::Machine& machine, const SearchResult& res
         if (machine.device.kind != config::MachineKind::gpu) return "its ranks share the node's cores";
         const std::int64_t free = devices % per_node == 0 ? 0 : per_node - devices % per_node;
         return free == 0
-                   ? std::string("whole nodes are taken")
+                   ? std::string("it uses whole nodes")
                    : fmt::format("{} of a node's {} stay{} free for others", free, per_node, free == 1 ? "s" : "");
     };
     if (limits.seconds > 0 || limits.gpu_hours > 0) {
         const Candidate& smallest = advice.best.front();
-        advice.why = fmt::format(
-            "{} device{}: the smallest count that {}; {}, {:.1f} GPU-hours, {}", smallest.devices,
-            plural(smallest.devices),
-            limits.seconds > 0 ? fmt::format("ends within {}", human_seconds(limits.seconds)) : "stays in the budget",
-            human_seconds(smallest.job.total()), smallest.gpu_hours, left(smallest.devices));
+        advice.why = fmt::format("{} device{}: the smallest count that {}; {}, {:.1f} GPU-hours, {}", smallest.devices,
+                                 plural(smallest.devices),
+                                 limits.seconds > 0 ? fmt::format("finishes within {}", human_seconds(limits.seconds))
+                                                    : "stays within the budget",
+                                 human_seconds(smallest.job.total()), smallest.gpu_hours, left(smallest.devices));
         return advice;
     }
     const Candidate& smallest = advice.best.front();
@@ -233,10 +235,10 @@ CountAdvice advise_count(const config::Machine& machine, const SearchResult& res
         if (here >= good_use * alone) advice.recommended = i;
     }
     const Candidate& chosen = advice.best[advice.recommended];
-    advice.why = fmt::format("{} device{}: the largest count of which each does at least {:.0f} % of what {} does; {}",
-                             chosen.devices, plural(chosen.devices), 100 * good_use,
-                             smallest.devices == 1 ? "one alone" : fmt::format("one of {}", smallest.devices),
-                             left(chosen.devices));
+    advice.why = fmt::format(
+        "{} device{}: the largest count at which each delivers at least {:.0f} % of the throughput of {}; {}",
+        chosen.devices, plural(chosen.devices), 100 * good_use,
+        smallest.devices == 1 ? "a single one" : fmt::format("one of {}", smallest.devices), left(chosen.devices));
     return advice;
 }
 

@@ -52,8 +52,8 @@ std::string intervals_text(const CheckpointIntervals& intervals, double step_sec
     add("local", intervals.local);
     add("shared", intervals.shared);
     if (intervals.between_failures <= 0) return "";
-    if (text.empty()) text = "no interval, since the machine's storage.shared_gb_per_second is not described";
-    return text + ", for a lost node every " + human_seconds(intervals.between_failures);
+    if (text.empty()) text = "no interval, since the machine description lacks storage.shared_gb_per_second";
+    return text + ", with a node failure every " + human_seconds(intervals.between_failures);
 }
 
 }  // namespace lockstep::plan

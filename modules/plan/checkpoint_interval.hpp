@@ -24,7 +24,7 @@ struct CheckpointIntervals {             // seconds; 0 where a rate is not known
 // goes on beside, so that they are upper bounds.
 CheckpointIntervals checkpoint_intervals(const config::Machine& machine, const cost::Job& job,
                                          const cost::Layout& layout);
-// "local every 3 min 10 s (95 steps), shared every 21 min (640 steps), for a lost node every 41 h"; "" for none.
+// "local every 3 min 10 s (95 steps), shared every 21 min (640 steps), with a node failure every 41 h"; "" for none.
 std::string intervals_text(const CheckpointIntervals& intervals, double step_seconds);
 
 }  // namespace lockstep::plan

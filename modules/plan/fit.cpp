@@ -118,8 +118,8 @@ void check_enough(const std::vector<MeasuredRow>& rows, std::size_t folds) {
     const std::size_t left = count - (folds > 1 ? (count + folds - 1) / folds : 0);
     if (left < fitted_time_keys().size())
         throw usage_error(
-            "{} rows with seconds_per_iteration and no flag{}, cannot tell {} numbers; measure more layouts", count,
-            folds > 1 ? fmt::format(", of which {} take part in a fold", left) : "", fitted_time_keys().size());
+            "{} unflagged rows with seconds_per_iteration{} are too few to fit {} numbers; measure more layouts", count,
+            folds > 1 ? fmt::format(", {} of them in a fold's fit,", left) : "", fitted_time_keys().size());
 }
 
 }  // namespace

@@ -113,11 +113,11 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     layout.zero = row.index("zero_stage", "1", zero_stages);
     layout.recompute = row.word("recompute", config::Recompute::full);
     if (layout.recompute == config::Recompute::cheap)
-        throw usage_error("{}:{}: recompute = cheap: {} recomputes none, selective or full", table.path, line.line,
+        throw usage_error("{}:{}: recompute = cheap: {} supports none, selective and full", table.path, line.line,
                           measured.job.program.name);
     const std::int64_t ranks = row.count("gpus", layout.ranks());
     if (layout.ranks() != ranks)
-        log::warning("{}:{}: dp x tp x pp = {} is not gpus = {}; the product is taken", table.path, line.line,
+        log::warning("{}:{}: dp x tp x pp = {} is not gpus = {}; using the product", table.path, line.line,
                      layout.ranks(), ranks);
     if (layout.pipeline > model.layers)
         throw usage_error("{}:{}: pp = {} is more than layers = {}", table.path, line.line, layout.pipeline,

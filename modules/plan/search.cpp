@@ -31,7 +31,7 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
     const std::int64_t most_zero = by_lanes ? 1 : 3;
     for (const std::int64_t stage : choices.zero)
         if (stage > most_zero)
-            throw usage_error("plan.zero = \"{}\": {} divides by stage 0 to {}{}", request.zero, job.program.name,
+            throw usage_error("plan.zero = \"{}\": {} supports stages 0 to {}{}", request.zero, job.program.name,
                               most_zero, by_lanes ? " with parallel.lanes" : "");
     if (choices.zero.empty() && job.own_program() && !by_lanes) choices.zero = {0, 1, 2, 3};
     if (choices.zero.empty()) choices.zero = {0, 1};
@@ -39,7 +39,7 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
         choices.recompute.push_back(config::from_word<config::Recompute>(word, "plan.recompute"));
     using config::Recompute;
     if (!job.own_program() && std::count(choices.recompute.begin(), choices.recompute.end(), Recompute::cheap) > 0)
-        throw usage_error("plan.recompute = \"{}\": {} recomputes none, selective or full", request.recompute,
+        throw usage_error("plan.recompute = \"{}\": {} supports none, selective and full", request.recompute,
                           job.program.name);
     if (choices.recompute.empty() && job.own_program())
         choices.recompute = {Recompute::none, Recompute::cheap, Recompute::selective, Recompute::full};

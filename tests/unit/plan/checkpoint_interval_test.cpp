@@ -54,9 +54,9 @@ BOOST_AUTO_TEST_CASE(intervals_of_a_job) {
     BOOST_TEST(two.local == std::sqrt(720000), near);  // 849 s
     BOOST_TEST(two.shared_cost == 3, near);
     BOOST_TEST(two.shared == std::sqrt(1080000), near);  // 1039 s
-    BOOST_TEST(
-        intervals_text(two, 10) ==
-        "local every 14 min 08 s (85 steps), shared every 17 min 19 s (104 steps), for a lost node every 50 h 00 min");
+    BOOST_TEST(intervals_text(two, 10) ==
+               "local every 14 min 08 s (85 steps), shared every 17 min 19 s (104 steps), with a node failure "
+               "every 50 h 00 min");
     // One node keeps no copy.
     layout.data = 4;
     BOOST_TEST(checkpoint_intervals(machine, job, layout).local_cost == 1, near);
