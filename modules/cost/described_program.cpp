@@ -225,7 +225,7 @@ std::string why_unknown(const Job& job, const ModelLoad& load) {
         const Operations& forward = counted->block(number, shape).forward;
         if (std::none_of(forward.begin(), forward.end(),
                          [](const Operation& one) { return one.kind == Kind::attention_forward; }))
-            return fmt::format("{} has blocks with attention only, and {} has others", job.program.name, load.name);
+            return fmt::format("{} supports attention blocks only, but {} has others", job.program.name, load.name);
     }
     return "";
 }

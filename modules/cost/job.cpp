@@ -55,7 +55,7 @@ std::vector<std::string> program_names() {
 const Program& program_named(const std::string& name) {
     for (const Program& program : programs())
         if (program.name == name) return program;
-    throw usage_error("no program \"{}\" is known; known are {}", name, fmt::join(program_names(), ", "));
+    throw usage_error("unknown program \"{}\"; the programs are {}", name, fmt::join(program_names(), ", "));
 }
 
 void measure(ModelLoad& load) {

@@ -150,19 +150,19 @@ std::string why_too_large(const config::Machine& machine, const Layout& layout, 
         std::string text;
     };
     const std::vector<Term> terms = {
-        {use.parameters, layout.zero < 3 ? "the parameters; divide them by more tensor or pipeline ranks"
-                                         : "the parameters; divide them by more ranks"},
-        {use.gradients, "the gradients; divide them by more tensor or pipeline ranks"},
-        {use.owner, layout.zero == 0 ? "the optimizer's state; parallel.zero = 1 divides it by the replicas"
+        {use.parameters, layout.zero < 3 ? "the parameters; shard them over more tensor or pipeline ranks"
+                                         : "the parameters; shard them over more ranks"},
+        {use.gradients, "the gradients; shard them over more tensor or pipeline ranks"},
+        {use.owner, layout.zero == 0 ? "the optimizer's state; parallel.zero = 1 shards it over the replicas"
                                      : "the optimizer's state; use more replicas, tensor or pipeline ranks"},
         {use.stored,
          fmt::format("the activations of {} micro-batch{} in flight; {}", use.under_way, plural(use.under_way, "es"),
                      layout.recompute != config::Recompute::full
-                         ? "parallel.recompute = \"full\" keeps a block's input only"
+                         ? "parallel.recompute = \"full\" keeps only each block's input"
                      : layout.micro > 1 ? "lower batch.micro"
                                         : "use more tensor or pipeline ranks")},
         {use.working, layout.micro > 1 ? "the workspace of block and head; lower batch.micro"
-                                       : "the block and the head at work; use more tensor ranks"},
+                                       : "the workspace of block and head; use more tensor ranks"},
     };
     const auto largest =
         std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.bytes < b.bytes; });

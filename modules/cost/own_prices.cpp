@@ -61,12 +61,12 @@ const config::PrecisionRates& rates_of(const config::Machine& machine, config::P
     const config::Rates& rates = machine.rates;
     if (!rates.measured())
         throw usage_error(
-            "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
+            "{} has no [rates]; measure them on the machine itself with mpirun -np RANKS lockstep bench "
             "--calibrate FILE",
             machine.name);
     const config::PrecisionRates& found = precision == config::Precision::fp32 ? rates.fp32 : rates.bf16;
     if (!found.measured())
-        throw usage_error("{} has no rates of {}; calibrate it with --precision all", machine.name,
+        throw usage_error("{} has no rates for {}; calibrate it with --precision all", machine.name,
                           precision == config::Precision::fp32 ? "fp32" : "bf16");
     return found;
 }
@@ -83,7 +83,7 @@ config::Precision precision_on(const config::Machine& machine, config::Precision
     if (machine.device.kind == config::MachineKind::gpu) return compute;
     if (compute == config::Precision::fp16)
         throw usage_error(
-            "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
+            "precision.compute = \"fp16\": {} is a CPU machine, which computes in fp32 or bf16; set it to one of "
             "these, or plan for GPUs",
             machine.name);
     return compute == config::Precision::bf16 && machine.rates.bf16_is_fp32 > 0 ? config::Precision::fp32 : compute;
@@ -124,7 +124,7 @@ double CalibratedPrices::seconds(const kernels::Operation& operation, bool of_he
     if (rate.mixing) {
         const bool newer = operation.kind == Kind::delta_forward || operation.kind == Kind::delta_backward;
         if (newer && !(rates_.*rate.mixing).measured())  // in a file from before the operation
-            throw usage_error("{} has no rates of Gated DeltaNet; calibrate it again", machine_.name);
+            throw usage_error("{} has no rates for Gated DeltaNet; calibrate it again", machine_.name);
         // The rates of these are those of multiprocessors that all have work.
         const bool waves = machine_.device.kind == config::MachineKind::gpu &&
                            (operation.kind == Kind::ttt_mlp_forward || operation.kind == Kind::ttt_mlp_backward);

@@ -409,7 +409,7 @@ double own_checkpoint_seconds(const config::RunDescription& description, std::in
                               const config::Machine& machine) {
     const auto bytes = static_cast<double>(optim::checkpoint_bytes(description));
     const double rate = machine.rates.checkpoint_gb_per_second * 1e9;
-    if (rate <= 0) throw usage_error("{} has no rate of writing checkpoints", machine.name);
+    if (rate <= 0) throw usage_error("{} has no rate for writing checkpoints", machine.name);
     return bytes / (rate * static_cast<double>(nodes));
 }
 

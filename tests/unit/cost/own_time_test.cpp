@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(hardware_without_rates_is_written_without_them_and_refused)
     machine = one_millisecond_a_product();
     auto description = small();
     description.precision.compute = config::Precision::bf16;
-    BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, says("has no rates of bf16"));
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, says("has no rates for bf16"));
     machine.rates.bf16_is_fp32 = 1;
     BOOST_TEST(step_of(description, {}, machine).total() == step_of(small(), {}, machine).total());
     description.precision.compute = config::Precision::fp16;
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(an_older_calibration_is_refused_for_newer_operations_only) 
     description.model.mixers = {"gated-deltanet"};
     BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, [](const Error& error) {
         return error.code() == ExitCode::usage &&
-               std::string(error.what()).find("no rates of Gated DeltaNet") != std::string::npos;
+               std::string(error.what()).find("no rates for Gated DeltaNet") != std::string::npos;
     });
 }
 
