@@ -14,7 +14,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr std::size_t name_digits = 16;
-constexpr const char* remedy = "remove it to go on without the local checkpoints written so far";
+constexpr const char* remedy = "remove it to continue without the local checkpoints written so far";
 
 std::string drawn_name() {
     std::random_device source;
@@ -35,7 +35,7 @@ std::vector<Course> read_courses(const std::string& checkpoint_folder) {
     const std::string path = courses_path(checkpoint_folder);
     std::error_code error;
     const bool there = std::filesystem::exists(path, error);
-    if (error) throw fault_error("{} cannot be looked for: {}", path, error.message());
+    if (error) throw fault_error("{} cannot be accessed: {}", path, error.message());
     if (!there) return {};
     std::vector<Course> courses = courses_from_text(read_text_file(path), path);
     if (courses.empty()) throw damaged_error("{} is damaged: it is empty; {}", path, remedy);
@@ -57,7 +57,7 @@ std::vector<Course> courses_from_text(const std::string& text, const std::string
         std::string more;
         if (!(words >> course.name >> course.first_step) || words >> more || !is_name(course.name) ||
             course.first_step < 0)
-            throw damaged_error("{} is damaged: \"{}\" is no course of a run; {}", origin, line, remedy);
+            throw damaged_error("{} is damaged: \"{}\" is not a course of a run; {}", origin, line, remedy);
         courses.push_back(std::move(course));
     }
     return courses;

@@ -39,7 +39,7 @@ bool move_all(const std::string& path, std::uint64_t bytes, std::uint64_t offset
         if (moved < 0 && errno == EINTR) continue;
         if (moved < 0 && is_refusal(errno)) return false;
         if (moved == 0 && doing == Doing::reading)
-            throw damaged_error("{} is cut short: it ends at byte {} or before", path, offset + done);
+            throw damaged_error("{} is cut short: it ends at or before byte {}", path, offset + done);
         if (moved == 0) errno = ENOSPC;
         if (moved <= 0)
             throw fault_error("{} cannot be {} at byte {}: {}", path, doing == Doing::reading ? "read" : "written",

@@ -168,7 +168,7 @@ Layout layout_of(const hdf5::File& file, std::uint64_t block_bytes, std::uint64_
 
 void write_tokenizer_file(hdf5::File& file, const data::TokenizerFile& one) {
     if (!data::is_tokenizer_file_name(one.name))
-        throw fault_error("a file of the tokenizer has a name that a checkpoint cannot keep: '{}'", one.name);
+        throw fault_error("a tokenizer file has a name that a checkpoint cannot store: '{}'", one.name);
     const std::string path = data::tokenizer_file_path(one.name);
     file.write_text(path, one.contents);
     std::vector<std::uint64_t> checksums;
@@ -189,7 +189,7 @@ void check_format(const hdf5::File& file) {
     if (version > newest_format_version)
         throw usage_error(
             "{} is a checkpoint of format version {}, written by lockstep {}; this is lockstep {}, which reads up to "
-            "version {}: use the newer program",
+            "version {}: use a newer lockstep",
             path, version, file.read_string("/", "program_version"), lockstep::version(), newest_format_version);
     if (version < 1) throw damaged_error("{}: invalid format version {}", path, version);
 }
@@ -253,7 +253,7 @@ void check_block(const std::string& file_path, const Layout& layout, const Check
                  std::uint64_t checksum) {
     const std::uint64_t found = hash64(data, block.bytes);
     if (found != checksum)
-        throw damaged_error("{0} is damaged: bytes {2} to {3} of /{1} have checksum {4}, stored is {5}", file_path,
+        throw damaged_error("{0} is damaged: bytes {2} to {3} of /{1} have checksum {4}, expected {5}", file_path,
                             layout.places[block.place].path, block.first, block.first + block.bytes, hash_text(found),
                             hash_text(checksum));
 }
@@ -360,7 +360,7 @@ Header read_header(const std::string& path) {
     if (file.has_attribute("/", parts_attribute)) {
         header.of_parts = {file.read_integer("/", parts_attribute), file.read_string("/", course_attribute)};
         if (constexpr std::int64_t most = 1 << 24; header.of_parts.parts < 1 || header.of_parts.parts > most)
-            throw damaged_error("{} is damaged: it is of {} parts", path, header.of_parts.parts);
+            throw damaged_error("{} is damaged: it claims to have {} parts", path, header.of_parts.parts);
     }
     const std::int64_t block_bytes = file.read_integer("/checksums", "block_bytes");
     if (block_bytes <= 0 || block_bytes % std::int64_t{sizeof(float)} != 0)
@@ -373,7 +373,7 @@ Header read_header(const std::string& path) {
     for_each_field(header.contents.state, reader);
     for_each_field(header.contents.state, StateCheck{path});
     if (const State& state = header.contents.state; state.base.empty() != state.base_checksum.empty())
-        throw damaged_error("{} is damaged: /state has one of base and base_checksum", path);
+        throw damaged_error("{} is damaged: /state has only one of base and base_checksum", path);
     return header;
 }
 
@@ -381,8 +381,8 @@ Header read_whole_header(const std::string& path) {
     Header header = read_header(path);
     if (header.of_parts.parts > 0)
         throw usage_error(
-            "{} is one of the {} parts of a local checkpoint, which only lockstep train --resume auto puts together; "
-            "name a file of checkpoint.folder",
+            "{} is one of the {} parts of a local checkpoint, which only lockstep train --resume auto can assemble; "
+            "name a checkpoint in checkpoint.folder",
             path, header.of_parts.parts);
     return header;
 }

@@ -41,7 +41,7 @@ std::string list_folder(const LocalPlace& place, const std::vector<Course>& cour
             const auto unreadable = caught([&] {
                 const Header header = read_header(path);
                 if (header.of_parts.parts != name.parts || header.contents.state.step != name.step)
-                    throw damaged_error("{} is damaged: it holds another part than its name says", path);
+                    throw damaged_error("{} is damaged: it holds a different part than its name says", path);
                 if (counts(courses, header.of_parts.course, name.step))
                     list.push_back({name.step, name.part, name.parts, name.copy, header.checksum, node});
             });
@@ -59,7 +59,7 @@ void warn_of_missing_parts(const PartSets& sets) {
         std::vector<int> missing;
         for (int part = 0; part < set.parts; ++part)
             if (set.sources[index(part)].empty()) missing.push_back(part);
-        log::warning("the local checkpoint of step {} is passed over: of its parts 0 to {} none of these nodes has {}",
+        log::warning("the local checkpoint of step {} is skipped: of its parts 0 to {}, none of these nodes has {}",
                      set.step, set.parts - 1, cluster::rank_list_text(missing));
     }
 }
@@ -218,9 +218,8 @@ std::optional<LocalCheckpoint> open_local(const LocalPlace& place, const PartSet
             unread[part] = ++checkpoint.chosen[part];
             if (unread[part] < set.sources[part].size()) continue;
             if (group.rank() == 0)
-                log::warning("the local checkpoint of step {} is passed over: part {} of {} is damaged{}", set.step,
-                             part, set.parts,
-                             set.sources[part].size() > 1 ? ", and so is its copy" : ", and has no copy");
+                log::warning("the local checkpoint of step {} is skipped: part {} of {} is damaged{}", set.step, part,
+                             set.parts, set.sources[part].size() > 1 ? ", and so is its copy" : ", and has no copy");
             return std::nullopt;
         }
     }

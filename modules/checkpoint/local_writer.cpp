@@ -79,7 +79,7 @@ struct LocalWriter::Implementation {
         if (rank() == 0 && failures % failures_a_warning == 0)
             log::warning(
                 "the local checkpoint of step {} was not written{} (rank {}): {}; training continues, and the next one "
-                "is tried all the same",
+                "will be attempted as usual",
                 step, failures > 0 ? fmt::format(", nor were the {} before it", failures) : "", failure.rank,
                 failure.error.what());
         ++failures;
@@ -159,7 +159,7 @@ struct LocalWriter::Implementation {
             }
         });
         if (problem) log::warning("{}", problem->what());
-        if (kept > 0) log::warning("{}{}", why, kept > 1 ? fmt::format("; {} more neither", kept - 1) : "");
+        if (kept > 0) log::warning("{}{}", why, kept > 1 ? fmt::format("; nor can {} more", kept - 1) : "");
         return removed;
     }
 
@@ -192,7 +192,7 @@ LocalWriter::LocalWriter(LocalPlace place, std::vector<Course> courses, std::vec
             return error.code() != ExitCode::damaged;
         }
     });
-    self.log_removed(removed, "they no longer count (unfinished, or left by an earlier course or run)");
+    self.log_removed(removed, "they are obsolete (unfinished, or left by an earlier course or run)");
 }
 
 LocalWriter::~LocalWriter() {
@@ -319,7 +319,7 @@ void LocalWriter::make_room(std::int64_t step) {
     const std::int64_t removed = self.remove_parts([&](const std::string& path) {
         return std::find(self.complete.begin(), self.complete.end(), part_of(path)->step) != self.complete.end();
     });
-    self.log_removed(removed, "there is a newer shared one, and no other local one could be written");
+    self.log_removed(removed, "a newer shared one exists, and no other local one could be written");
 }
 
 void LocalWriter::remove_all() {

@@ -95,8 +95,8 @@ std::uint64_t verify(const std::string& path, const std::function<void(std::uint
         const auto part = part_of(path);
         if (!part || part->parts != header.of_parts.parts)
             throw usage_error(
-                "{} is one of the {} parts of a local checkpoint, and no longer called so that it is known which one; "
-                "give it back its name",
+                "{} is one of the {} parts of a local checkpoint, but its name no longer says which one; "
+                "restore its original name",
                 path, header.of_parts.parts);
         header.layout = without_tokenizer(std::move(header.layout));
         blocks = share_of_blocks(header.layout, part->part, part->parts);

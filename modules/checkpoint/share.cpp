@@ -273,7 +273,7 @@ void Share::verify_borders() const {
         std::uint64_t stored = 0;
         file_.read(&stored, sizeof stored, checksum_offset_of(layout_, blocks_[i]));
         if (stored != checksums_[i])
-            throw fault_error("{}: /{} reads back with another checksum than was written", path_,
+            throw fault_error("{}: /{} reads back with a different checksum than was written", path_,
                               layout_.places[blocks_[i].place].path);
     }
 }

@@ -42,8 +42,9 @@ struct Writer::Implementation {
         if (!first()) return;
         remove_quietly(unfinished_name(path));
         const std::string where = group->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
-        log::warning("the checkpoint of step {} was not written{}: {}; training continues, earlier checkpoints stay",
-                     step, where, failure.error.what());
+        log::warning(
+            "the checkpoint of step {} was not written{}: {}; training continues, earlier checkpoints are kept", step,
+            where, failure.error.what());
     }
 };
 
