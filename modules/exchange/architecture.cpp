@@ -45,7 +45,7 @@ std::vector<std::string> differing_keys(const config::ModelDescription& model, c
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const std::string is = value_of(keys[i]), there = value_of(others[i]);
         if (keys[i].path.starts_with("model.") && is != there)
-            list.push_back(fmt::format("{} = {} (there {})", keys[i].path, is, there));
+            list.push_back(fmt::format("{} = {} (it has {})", keys[i].path, is, there));
     }
     return list;
 }
@@ -59,11 +59,12 @@ const std::vector<Architecture>& architectures() {
 }
 
 void pass_over_common_keys(ConfigReader& reader) {
-    reader.require("quantization_config", nullptr, "quantized tensors are not read; use the model's unquantized files");
-    reader.require("is_encoder_decoder", false, "models here are decoders");
-    reader.require("add_cross_attention", false, "models here have no cross-attention");
+    reader.require("quantization_config", nullptr,
+                   "quantized tensors are not supported; use the model's unquantized files");
+    reader.require("is_encoder_decoder", false, "only decoders are supported");
+    reader.require("add_cross_attention", false, "cross-attention is not supported");
     if (const Json* pruned = reader.value("pruned_heads"); pruned && !pruned->empty())
-        reader.refuse("pruned_heads", "all layers here have all heads");
+        reader.refuse("pruned_heads", "pruned heads are not supported");
     reader.pass_over({"architectures",
                       "model_type",
                       "transformers_version",
@@ -121,9 +122,9 @@ const Architecture& architecture_of(const Json& config, const std::string& path)
     for (const Architecture& each : architectures())
         if (named ? each.name == name : each.model_type == model_type) return each;
     if (!named && model_type.empty())
-        throw usage_error("{} names neither architectures nor a model_type; the architectures read are {}", path,
+        throw usage_error("{} has neither architectures nor a model_type; the supported architectures are {}", path,
                           name_list());
-    throw usage_error("{}: {} = {} is not read here; the architectures read are {}", path,
+    throw usage_error("{}: {} = {} is not supported; the supported architectures are {}", path,
                       named ? "architectures" : "model_type", shown(named ? name : model_type), name_list());
 }
 
@@ -138,7 +139,7 @@ config::ModelDescription read_model(const Architecture& architecture, const Json
         config::resolve(model);
         config::check(model);
     } catch (const Error& error) {
-        throw Error(error.code(), fmt::format("{} describes a model that cannot be run here: {}", path, error.what()));
+        throw Error(error.code(), fmt::format("{} describes a model that lockstep cannot run: {}", path, error.what()));
     }
     return model;
 }
@@ -146,7 +147,7 @@ config::ModelDescription read_model(const Architecture& architecture, const Json
 Written write_model(const config::ModelDescription& model) {
     if (model.is_hybrid())
         throw usage_error(
-            "no architecture of Hugging Face's that is written here has several mixers, and model.mixer = {}",
+            "no Hugging Face architecture that lockstep can write has several mixers, but model.mixer = {}",
             config::toml_text(model.mixers));
     config::ModelDescription wanted = model;
     wanted.preset.clear();
@@ -178,10 +179,10 @@ Written write_model(const config::ModelDescription& model) {
         nearest = &each;
     }
     if (!nearest)
-        throw usage_error("no architecture of Hugging Face's that is written here has model.mixer = {}",
+        throw usage_error("no Hugging Face architecture that lockstep can write has model.mixer = {}",
                           config::toml_text(model.mixers));
     throw usage_error(
-        "no architecture of Hugging Face's that is written here computes this model; the closest is {}, which differs "
+        "no Hugging Face architecture that lockstep can write computes this model; the closest is {}, which differs "
         "in {}",
         nearest->name, fmt::join(fewest, ", "));
 }

@@ -33,8 +33,8 @@ std::int64_t ConfigReader::size(const std::string& key, std::int64_t otherwise) 
     const Json* found = value(key);
     if (!found) return otherwise;
     const auto given = found->is_number_integer() ? found->get<std::int64_t>() : -1;
-    if (given < 0 || given > most) refuse_type(key, "a whole number from 1 on");
-    if (given == 0) refuse(key, "a size is at least 1");
+    if (given < 0 || given > most) refuse_type(key, "a positive whole number");
+    if (given == 0) refuse(key, "a size must be at least 1");
     return given;
 }
 
@@ -65,7 +65,7 @@ bool ConfigReader::flag(const std::string& key, bool otherwise) {
 std::string ConfigReader::text(const std::string& key, const std::string& otherwise) {
     const Json* found = value(key);
     if (!found) return otherwise;
-    if (!found->is_string()) refuse_type(key, "a text");
+    if (!found->is_string()) refuse_type(key, "a string");
     return found->get<std::string>();
 }
 

@@ -39,7 +39,7 @@ bool exists(const std::string& path) {
 
 Error unfinished_exists(const std::string& unfinished) {
     return usage_error(
-        "{} exists: another conversion is writing it, or one that was killed has left it; in that case remove it",
+        "{} exists: another conversion is writing it, or a killed one left it behind; in that case remove it",
         unfinished);
 }
 
@@ -47,7 +47,7 @@ void refuse_existing(const std::string& out, bool may_be_empty_folder) {
     std::error_code ignored;
     const bool empty_folder = fs::is_directory(fs::symlink_status(out, ignored)) && fs::is_empty(out, ignored);
     if (exists(out) && !(may_be_empty_folder && empty_folder))
-        throw usage_error("{} exists and is not replaced; remove it, or name another", out);
+        throw usage_error("{} already exists and is not overwritten; remove it, or give another name", out);
     const std::string unfinished = checkpoint::unfinished_name(out);
     if (exists(unfinished)) throw unfinished_exists(unfinished);
 }
@@ -56,7 +56,7 @@ void make_folder_of(const std::string& out) {
     std::error_code error;
     const fs::path parent = fs::path(out).parent_path();
     if (!parent.empty()) fs::create_directories(parent, error);
-    if (error) throw usage_error("the folder {} cannot be made: {}", parent.string(), error.message());
+    if (error) throw usage_error("the folder {} cannot be created: {}", parent.string(), error.message());
 }
 
 // What is written to a folder, the same on every rank.
@@ -107,14 +107,14 @@ void check_written(const Plan& plan, const ShardWriter& writer, cluster::HostGro
     for (const Correspondence& each : plan.names) wanted += element_count(each.shape);
     const auto written = static_cast<std::int64_t>(group.all_sum(static_cast<double>(writer.written())));
     if (written != wanted)
-        throw fault_error("{} of {} elements of the model were written", with_commas(written), with_commas(wanted));
+        throw fault_error("only {} of the model's {} elements were written", with_commas(written), with_commas(wanted));
 }
 
 // A folder that is this conversion's alone until it has its name.
 void make_unfinished(const std::string& unfinished) {
     std::error_code error;
     const bool made = fs::create_directory(unfinished, error);
-    if (error) throw usage_error("the folder {} cannot be made: {}", unfinished, error.message());
+    if (error) throw usage_error("the folder {} cannot be created: {}", unfinished, error.message());
     if (!made) throw unfinished_exists(unfinished);
 }
 

@@ -46,12 +46,13 @@ void check_has_config(const std::string& path) {
     if (!fs::is_directory(path, ignored) || is_folder(path)) return;
     if (fs::is_regular_file(path + "/adapter_config.json", ignored))
         throw usage_error(
-            "{} holds adapters without their model; make a checkpoint of both: lockstep convert {} OUT.h5 --base FOLDER",
+            "{} holds adapters without their model; make a checkpoint of both: lockstep convert {} OUT.h5 --base "
+            "FOLDER",
             path, path);
     const fs::directory_iterator entries(path, ignored);
     if (std::any_of(begin(entries), end(entries),
                     [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; }))
-        throw usage_error("{} has safetensors but no {}, which says what model they are; copy it there", path,
+        throw usage_error("{} has safetensors but no {}, which describes their model; copy it there", path,
                           config_file_name);
 }
 
@@ -91,7 +92,7 @@ void Folder::match_names() {
                                 architecture_->name, config_file_name);
         const StoredTensor& tensor = *found->second.tensor;
         if (tensor.shape != names.their_shape())
-            throw damaged_error("{}: {} has shape {}; {} calls for {}", found->second.file->path(), names.theirs,
+            throw damaged_error("{}: {} has shape {}; {} requires {}", found->second.file->path(), names.theirs,
                                 shape_text(tensor.shape), config_file_name, shape_text(names.their_shape()));
         static_cast<void>(compute_type(tensor, found->second.file->path()));
         wanted.insert(names.theirs);
@@ -114,7 +115,8 @@ void Folder::check_passed_over(const std::string& name, const TensorFiles::Place
     if (head.type != table.type || head.shape != table.shape ||
         std::memcmp(place.file->data(head), embedding.file->data(table), table.bytes) != 0)
         throw usage_error(
-            "{}: {} is not {}, though tie_word_embeddings is true; set that to false in {} if the head is its own",
+            "{}: {} is not {}, though tie_word_embeddings is true; set that to false in {} if the head has its "
+            "own weights",
             file, shown_name(head.name), table.name, config_file_name);
 }
 

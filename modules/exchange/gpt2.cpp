@@ -49,9 +49,11 @@ config::ModelDescription read(ConfigReader& reader) {
     model.tied_head = reader.flag("tie_word_embeddings", true);
     const std::string activation = reader.text("activation_function", "gelu_new");
     if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
-        reader.refuse("activation_function", "the MLP here has GELU in its tanh form (gelu_new)");
-    reader.require("scale_attn_weights", true, "scores are always divided by the root of the head's width here");
-    reader.require("scale_attn_by_inverse_layer_idx", false, "scores are not scaled by the layer's number here");
+        reader.refuse("activation_function", "only GELU in its tanh form (gelu_new) is supported");
+    reader.require("scale_attn_weights", true,
+                   "attention scores are always divided by the square root of the head's width");
+    reader.require("scale_attn_by_inverse_layer_idx", false,
+                   "scaling attention scores by the layer index is not supported");
     // Dropout acts in training only, and there is none here.
     reader.pass_over({"n_ctx", "resid_pdrop", "embd_pdrop", "attn_pdrop", "reorder_and_upcast_attn",
                       "initializer_range", "summary_type", "summary_use_proj", "summary_activation",

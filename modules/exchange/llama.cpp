@@ -49,10 +49,9 @@ void read_scaling(ConfigReader rope, ConfigReader& whole, ModelDescription& mode
         model.rope_high = rope.number("high_freq_factor");
         model.rope_original_context = rope.size("original_max_position_embeddings");
     } else if (type != "default") {
-        rope.refuse(rope.value("rope_type") ? "rope_type" : "type",
-                    "the scalings computed here are default and llama3");
+        rope.refuse(rope.value("rope_type") ? "rope_type" : "type", "the supported scalings are default and llama3");
     }
-    rope.require("partial_rotary_factor", 1.0, "heads are rotated whole here");
+    rope.require("partial_rotary_factor", 1.0, "partial rotation of heads is not supported");
     whole.adopt(rope);
 }
 
@@ -63,8 +62,9 @@ void read_rope(ConfigReader& reader, ModelDescription& model) {
     const char* deciding = reader.value(older) ? older : newer;
     if (reader.value(deciding)) read_scaling(reader.object(deciding), reader, model);
     reader.pass_over({newer});
-    reader.require("partial_rotary_factor", 1.0, "heads are rotated whole here");
-    reader.require("rope_interleaved", false, "rotation pairs the two halves of a head here");
+    reader.require("partial_rotary_factor", 1.0, "partial rotation of heads is not supported");
+    reader.require("rope_interleaved", false,
+                   "interleaved rotation is not supported; rotation pairs the two halves of a head");
 }
 
 // Null is none, and so is one as long as the context, which hides nothing.
@@ -89,7 +89,8 @@ ModelDescription read_common(ConfigReader& reader) {
     model.tied_head = reader.flag("tie_word_embeddings", false);
     read_rope(reader, model);
     const std::string activation = reader.text("hidden_act", "silu");
-    if (activation != "silu" && activation != "swish") reader.refuse("hidden_act", "the gated MLP here has silu");
+    if (activation != "silu" && activation != "swish")
+        reader.refuse("hidden_act", "only silu is supported for the gated MLP");
     reader.pass_over({"attention_dropout", "initializer_range", "pretraining_tp", "is_llama_config"});
     return model;
 }
@@ -99,7 +100,7 @@ ModelDescription read_llama(ConfigReader& reader) {
     const bool attention = reader.flag("attention_bias", false), mlp = reader.flag("mlp_bias", false);
     if (attention != mlp)
         reader.refuse(attention ? "attention_bias" : "mlp_bias",
-                      "biases here are those of all linear layers, or of queries, keys and values, or none");
+                      "biases are supported on all linear layers, on queries, keys and values, or on none");
     model.bias = attention ? Bias::all : Bias::none;
     return model;
 }
@@ -125,16 +126,16 @@ void read_qwen_window(ConfigReader& reader, ModelDescription& model) {
         model.windows.push_back(static_cast<double>(layer) < first ? 0 : window);
     if (const Json* types = reader.value("layer_types")) {
         if (!types->is_array() || static_cast<std::int64_t>(types->size()) != model.layers)
-            reader.refuse("layer_types", "it is a list of words, one for each layer");
+            reader.refuse("layer_types", "it must be a list of strings, one for each layer");
         model.windows.clear();
         for (const Json& type : *types) {
             if (type != "full_attention" && !(used && type == "sliding_attention"))
-                reader.refuse("layer_types", used ? "its words are full_attention and sliding_attention"
+                reader.refuse("layer_types", used ? "its entries must be full_attention or sliding_attention"
                                                   : "without use_sliding_window attention sees the whole context");
             model.windows.push_back(type == "full_attention" ? 0 : window);
         }
     }
-    reader.require("use_mrope", false, "a token has one position here");
+    reader.require("use_mrope", false, "multimodal rotary positions are not supported");
     reader.pass_over({"sliding_window"});
 }
 
@@ -151,7 +152,7 @@ ModelDescription read_qwen3(ConfigReader& reader) {
     model.kv_heads = {reader.size("num_key_value_heads")};
     model.head_widths = {reader.size("head_dim", 128)};
     model.qk_norm = true;
-    reader.require("attention_bias", false, "with norms of queries and keys there are no biases here");
+    reader.require("attention_bias", false, "biases are not supported together with query and key norms");
     read_qwen_window(reader, model);
     return model;
 }

@@ -54,12 +54,12 @@ void MergedModel::check_tensors() const {
         if (named == wanted.end())
             throw damaged_error("{} is damaged: it holds {}, which its run description does not have", path_, name);
         if (named->second != tensor.shape)
-            throw damaged_error("{} is damaged: {} is {}, by its run description {}", path_, name,
+            throw damaged_error("{} is damaged: {} is {}, but its run description says {}", path_, name,
                                 shape_text(tensor.shape), shape_text(named->second));
         missing.erase(name);
     }
     if (!missing.empty())
-        throw damaged_error("{} is damaged: it lacks {}, which its run description asks for", path_,
+        throw damaged_error("{} is damaged: it lacks {}, which its run description requires", path_,
                             missing.begin()->first);
 }
 

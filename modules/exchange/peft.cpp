@@ -45,8 +45,8 @@ std::string base_of(const Json& config, const std::string& path, const std::stri
     const std::string base = named != config.end() && named->is_string() ? named->get<std::string>() : "";
     if (!is_folder(base))
         throw usage_error(
-            "{} holds adapters of {}, which is no Hugging Face folder here; name the folder of their model with --base (a "
-            "checkpoint becomes one with lockstep convert)",
+            "{} holds adapters of {}, which is not a local Hugging Face folder; name their model's folder with --base "
+            "(a checkpoint can be converted with lockstep convert)",
             path, base.empty() ? "a model that it does not name" : shown_name(base));
     return base;
 }
@@ -71,8 +71,8 @@ std::vector<Correspondence> adapter_correspondences(const Architecture& architec
         LOCKSTEP_ASSERT(module != modules.end());
         if (module->joined)
             throw usage_error(
-                "{} has {} and others in one layer, {}, which PEFT gives one adapter; without --adapters they are merged "
-                "into the weights",
+                "{} has {} and others in one layer, {}, for which PEFT has a single adapter; without --adapters they "
+                "are merged into the weights",
                 architecture.name, layer, module->theirs);
         Correspondence names;
         names.ours = parameter.name;
@@ -116,8 +116,8 @@ AdapterFolder::AdapterFolder(const std::string& path, const std::string& base)
       file_(path_ + "/" + adapter_file_name),
       model_(base_.model()) {
     ConfigReader reader(config_, path_ + "/" + adapter_config_name);
-    reader.require("peft_type", "LORA", "adapters here are those of LoRA");
-    const std::string why = "adapters here have one rank, one alpha, and neither biases nor magnitudes";
+    reader.require("peft_type", "LORA", "only LoRA adapters are supported");
+    const std::string why = "only adapters with one rank, one alpha, and neither biases nor magnitudes are supported";
     for (const char* key : {"use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias"})
         reader.require(key, false, why);
     reader.require("bias", "none", why);
@@ -128,13 +128,13 @@ AdapterFolder::AdapterFolder(const std::string& path, const std::string& base)
     // Others begin beside a base with their first values subtracted.
     if (const Json* start = reader.value("init_lora_weights");
         start && !start->is_boolean() && *start != "gaussian" && *start != "eva" && *start != "orthogonal")
-        reader.refuse("init_lora_weights", "such adapters belong to a changed base; convert them with PEFT first");
-    reader.require("modules_to_save", Json::array(), "only adapters are trained beside the model");
+        reader.refuse("init_lora_weights", "such adapters change the base model; convert them with PEFT first");
+    reader.require("modules_to_save", Json::array(), "only adapters can be trained in addition to the model");
     model_.adapters.rank = reader.size("r");
     model_.adapters.alpha = reader.number("lora_alpha", 8);
     model_.adapters.dropout = reader.number("lora_dropout", 0);
     if (model_.adapters.dropout < 0 || model_.adapters.dropout >= 1)
-        reader.refuse("lora_dropout", "it is a probability below 1");
+        reader.refuse("lora_dropout", "it must be a probability below 1");
     read_layers();
     match_names();
 }
@@ -179,16 +179,16 @@ void AdapterFolder::match_names() {
     for (const Correspondence& each : adapter_correspondences(base_.architecture(), model_)) {
         const auto found = there.find(each.theirs);
         if (found == there.end())
-            throw damaged_error("{} lacks {}, the other half of an adapter that it has", file_.path(), each.theirs);
+            throw damaged_error("{} lacks {}, the other half of one of its adapters", file_.path(), each.theirs);
         if (found->second->shape != each.shape)
-            throw damaged_error("{}: {} has shape {}; {} and its model call for {}", file_.path(), each.theirs,
+            throw damaged_error("{}: {} has shape {}; {} and its model require {}", file_.path(), each.theirs,
                                 shape_text(found->second->shape), adapter_config_name, shape_text(each.shape));
         static_cast<void>(compute_type(*found->second, file_.path()));
         stored_.emplace(each.ours, found->second);
         there.erase(found);
     }
     if (!there.empty())
-        throw usage_error("{} holds {}, which is no part of an adapter here", file_.path(),
+        throw usage_error("{} holds {}, which is not part of a supported adapter", file_.path(),
                           shown_name(there.begin()->first));
 }
 

@@ -50,7 +50,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
     bool start_object(std::size_t) override {
         if (place_ == Place::before) return enter(Place::header);
-        if (place_ != Place::header) refuse("has an object where none belongs");
+        if (place_ != Place::header) refuse("has an unexpected object");
         given_ = {};
         return enter(name_ == metadata_key ? Place::metadata : Place::tensor);
     }
@@ -83,7 +83,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
         return true;
     }
     bool start_array(std::size_t) override {
-        if (place_ != Place::tensor || key_ == "dtype") refuse("has an array where none belongs");
+        if (place_ != Place::tensor || key_ == "dtype") refuse("has an unexpected array");
         numbers_ = 0;
         return enter(key_ == "shape" ? Place::shape : Place::offsets);
     }
@@ -106,13 +106,13 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
             (numbers_++ == 0 ? tensor_.first : end_) = number;
             if (numbers_ > 2) refuse(fmt::format("gives {} more than two offsets", shown_name(name_)));
         } else {
-            refuse(fmt::format("has the number {} where none belongs", number));
+            refuse(fmt::format("has the unexpected number {}", number));
         }
         return true;
     }
     bool string(std::string& text) override {
         if (place_ == Place::metadata) return true;
-        if (place_ != Place::tensor || key_ != "dtype") refuse("has a text where none belongs");
+        if (place_ != Place::tensor || key_ != "dtype") refuse("has an unexpected string");
         if (text.size() > 32) refuse(fmt::format("gives {} a dtype of {} characters", shown_name(name_), text.size()));
         tensor_.type = text;
         return true;
@@ -132,7 +132,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
         place_ = place;
         return true;
     }
-    bool refuse_value() const { refuse("has a value that is neither a text nor a whole number from 0 on"); }
+    bool refuse_value() const { refuse("has a value that is neither a string nor a non-negative whole number"); }
     [[noreturn]] void refuse(const std::string& what) const {
         throw damaged_error("{} is damaged: its header {}", path_, what);
     }
@@ -153,8 +153,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 std::uint64_t element_bytes(const StoredTensor& tensor, const std::string& path) {
     for (const Word& known : words)
         if (known.word == tensor.type) return known.bytes;
-    throw usage_error("{}: {} has the type {}, which is not known here", path, shown_name(tensor.name),
-                      shown_name(tensor.type));
+    throw usage_error("{}: {} has the unknown type {}", path, shown_name(tensor.name), shown_name(tensor.type));
 }
 
 // Whether the shape has as many bytes as are given, computed without overflow.
@@ -202,27 +201,27 @@ std::vector<StoredTensor> parse_safetensors_header(std::string_view json, std::u
 const FileType& file_type(Type type) {
     for (const FileType& each : file_types)
         if (each.type == type) return each;
-    throw fault_error("tensors of {} are not written as safetensors", type_name(type));
+    throw fault_error("tensors of {} cannot be written as safetensors", type_name(type));
 }
 
 Type compute_type(const StoredTensor& tensor, const std::string& path) {
     for (const FileType& each : file_types)
         if (each.word == tensor.type) return each.type;
-    throw usage_error("{}: {} has the type {}; F32, F16 and BF16 are read", path, shown_name(tensor.name),
+    throw usage_error("{}: {} has the type {}; F32, F16 and BF16 are supported", path, shown_name(tensor.name),
                       shown_name(tensor.type));
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
     if (file_.bytes() < length_bytes)
-        throw damaged_error("{} is damaged: it has {} bytes, no room for a header", path, file_.bytes());
+        throw damaged_error("{} is damaged: it has {} bytes, too few for a header", path, file_.bytes());
     std::uint64_t header_bytes = 0;
     std::memcpy(&header_bytes, file_.data(), length_bytes);
     const std::uint64_t rest = file_.bytes() - length_bytes;
     if (header_bytes > largest_safetensors_header)
-        throw damaged_error("{} is damaged: its header is said to have {} bytes; at most {} are allowed", path,
+        throw damaged_error("{} is damaged: its header claims to have {} bytes; at most {} are allowed", path,
                             header_bytes, largest_safetensors_header);
     if (header_bytes > rest)
-        throw damaged_error("{} is damaged or cut short: its header is said to have {} bytes, the file has {}", path,
+        throw damaged_error("{} is damaged or cut short: its header claims to have {} bytes, but the file has {}", path,
                             header_bytes, file_.bytes());
     data_ = file_.data() + length_bytes + header_bytes;
     tensors_ = parse_safetensors_header(

@@ -134,11 +134,11 @@ void check_base(const std::string& checkpoint, const checkpoint::State& state, c
         std::error_code ignored;
         if (!std::filesystem::exists(path, ignored))
             throw usage_error(
-                "{} holds adapters alone, and their model, {}, is not there; name it with --base (for train: --set "
+                "{} holds adapters alone, and their model, {}, does not exist; name it with --base (for train: --set "
                 "init.base=PATH)",
                 checkpoint, path);
         if (StoredModel(path).has_adapters_alone())
-            throw usage_error("{} holds adapters alone, as {} does; name the model that they were trained beside", path,
+            throw usage_error("{} holds adapters alone, as {} does; name the model they were trained on", path,
                               checkpoint);
     });
 }
@@ -152,7 +152,7 @@ std::optional<StoredModel> open_base(const std::string& checkpoint, const checkp
     cluster::together(group, [&] { base.emplace(given.empty() ? state.base : given); });
     if (const std::string found = base->checksum(group, progress); found != state.base_checksum)
         throw usage_error(
-            "{} is not the model beside which the adapters of {} were trained: its parameters have the checksum {}, not "
+            "{} is not the model that the adapters of {} were trained on: its parameters have the checksum {}, not "
             "{}",
             base->path(), checkpoint, found, state.base_checksum);
     return base;

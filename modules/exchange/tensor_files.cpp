@@ -24,8 +24,8 @@ bool exists(const std::string& path) {
 Error no_tensors(const std::string& folder) {
     if (exists(folder + "/pytorch_model.bin") || exists(folder + "/pytorch_model.bin.index.json"))
         return usage_error(
-            "{} has its tensors in pytorch_model.bin, whose format can run programs and is not read; save it again with "
-            "save_pretrained of transformers, which writes {}",
+            "{} has its tensors in pytorch_model.bin, whose format can run code and is not supported; save it again "
+            "with save_pretrained of transformers, which writes {}",
             folder, single_file_name);
     return usage_error("{} has neither {} nor {}", folder, single_file_name, index_file_name);
 }
@@ -39,7 +39,7 @@ std::map<std::string, std::vector<std::string>> read_index(const std::string& pa
     for (const auto& [tensor, file] : map->items()) {
         const std::string name = file.is_string() ? file.get<std::string>() : "";
         if (!name.ends_with(".safetensors") || name.find('/') != std::string::npos)
-            throw damaged_error("{} is damaged: the file of {} is {}, not a .safetensors file beside it", path,
+            throw damaged_error("{} is damaged: the file of {} is {}, not a .safetensors file in the same folder", path,
                                 shown_name(tensor), shown(file));
         files[name].push_back(tensor);
     }

@@ -71,7 +71,7 @@ config::ModelDescription read(ConfigReader& reader) {
     const std::string type = reader.text("ttt_layer_type", "linear");
     const auto known =
         std::find_if(layer_types.begin(), layer_types.end(), [&](const LayerType& each) { return each.word == type; });
-    if (known == layer_types.end()) reader.refuse("ttt_layer_type", "the layers are linear and mlp");
+    if (known == layer_types.end()) reader.refuse("ttt_layer_type", "the supported layers are linear and mlp");
     model.mixers = {std::string(known->mixer)};
     config::Options& options = model.options.change("ttt");
     const double base_lr = reader.number("ttt_base_lr", 1.0);
@@ -81,10 +81,10 @@ config::ModelDescription read(ConfigReader& reader) {
     options.set("gate", reader.flag("use_gate", false));
     options.set("share_qk", reader.flag("share_qk", false));
     options.set("pre_conv", reader.flag("pre_conv", false));
-    reader.require("hidden_act", "silu", "the gated MLP here has silu");
-    reader.require("conv_kernel", kernel, fmt::format("the convolutions here have {} taps", kernel));
+    reader.require("hidden_act", "silu", "only silu is supported for the gated MLP");
+    reader.require("conv_kernel", kernel, fmt::format("only convolutions with {} taps are supported", kernel));
     // Its own code reads none of rope_scaling and rope_parameters.
-    reader.require("rope_scaling", nullptr, "there is nothing to scale in a rotation within mini-batches");
+    reader.require("rope_scaling", nullptr, "rotation within mini-batches cannot be scaled");
     reader.pass_over({"initializer_range", "pretraining_tp", "scan_checkpoint_group_size", "rope_parameters"});
     return model;
 }

@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(adapters_are_merged_into_a_checkpoint) {
     refused("runs/whole new.h5 --dtype bf16",
             "--dtype applies only when a folder is made; new.h5 becomes a checkpoint");
     refused("runs/whole new.h5 --adapters", "--adapters applies only when a folder is made");
-    refused("runs/whole whole.h5", "whole.h5 exists and is not replaced");
+    refused("runs/whole whole.h5", "whole.h5 already exists and is not overwritten");
     refused("runs/whole new.h5 --base runs/base", "holds its whole model; leave out the base");
     refused("runs/whole new", "lockstep convert IN OUT.h5 merges the adapters into a checkpoint");
     fs::remove_all(place.path() / "checkpoints" / "base");
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
         BOOST_TEST(contains(result.error, sentence), result);
     };
     refused("all-adapters new.h5",
-            "holds adapters of checkpoints/base/step-00000010.h5, which is no Hugging Face folder here");
+            "holds adapters of checkpoints/base/step-00000010.h5, which is not a local Hugging Face folder");
     const Result direct = run("eval --data text --checkpoint all-adapters", place.path());
     check_exit(direct, 2);
     BOOST_TEST(contains(direct.error, "make a checkpoint of both: lockstep convert all-adapters OUT.h5 --base FOLDER"),
@@ -287,14 +287,14 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
         write_file(config, json.dump());
     };
     changed("use_dora", true);
-    refused("all-adapters new.h5 --base base-hf", "use_dora = true: adapters here have one rank");
+    refused("all-adapters new.h5 --base base-hf", "use_dora = true: only adapters with one rank");
     changed("r", 5);
     refused("all-adapters new.h5 --base base-hf",
-            "has shape [4, 32]; adapter_config.json and its model call for [5, 32]", 3);
+            "has shape [4, 32]; adapter_config.json and its model require [5, 32]", 3);
     write_file(config, before);
     check_exit(train(place.path(), "wide", one, llama + "--set model.width=64"), 0);
     check_exit(run("convert runs/wide wide-hf", place.path()), 0);
-    refused("all-adapters new.h5 --base wide-hf", "call for [4, 64]", 3);
+    refused("all-adapters new.h5 --base wide-hf", "require [4, 64]", 3);
     BOOST_TEST(!fs::exists(place.path() / "new.h5"));
 }
 
@@ -359,7 +359,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_hold_adapters_alone) {
     };
     const std::string eval = "eval --data text --windows 2 --device cpu --checkpoint ";
     refused(run(eval + "runs/whole --base base-hf", place.path()), "holds its whole model; leave out the base");
-    refused(run(eval + "runs/alone --base runs/folder", place.path()), "name the model that they were trained beside");
+    refused(run(eval + "runs/alone --base runs/folder", place.path()), "name the model they were trained on");
     BOOST_TEST(loss_of("runs/alone", " --base runs/whole") == loss_of("runs/alone"));  // the same, and other adapters
     fs::rename(place.path() / "base-hf", place.path() / "elsewhere");
     refused(run(eval + "runs/folder", place.path()), "holds adapters alone, and their model, ");
@@ -378,7 +378,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_hold_adapters_alone) {
     check_exit(train(place.path(), "whole-again", one, whole + "--stop-at 2"), 4);
     check_exit(train(place.path(), "whole-again", one, whole + "--resume auto"), 0);
     check_exit(run("convert runs/whole base-hf", place.path()), 0);
-    refused(run(eval + "runs/folder --base base-hf", place.path()), "is not the model beside which");
+    refused(run(eval + "runs/folder --base base-hf", place.path()), "is not the model that the adapters");
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_have_adapters_is_refused) {

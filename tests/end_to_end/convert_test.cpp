@@ -296,7 +296,7 @@ BOOST_AUTO_TEST_CASE(wrong_input_is_refused_with_a_sentence) {
     refuse("convert " + llama.string() + " run.toml", 2, "exists", 2);
     refuse("convert " + llama.string() + " new --dtype bf16", 2, "--dtype");
     refuse("convert " + llama.string() + " new/", 2, "without the slash", 2);
-    refuse("convert " + llama.string() + " run.toml/new.h5", 2, "cannot be made");
+    refuse("convert " + llama.string() + " run.toml/new.h5", 2, "cannot be created");
     check_exit(run("convert " + llama.string() + " model.h5", place.path()), 0);
     refuse("convert model.h5 new --dtype int8", 2, "int8");
     refuse("convert model.h5 new --shard-size 5pounds", 2, "shard-size");

@@ -217,8 +217,8 @@ BOOST_AUTO_TEST_CASE(names_that_cannot_be_made_are_refused_before_anything_is_wr
     in("model.h5");
     refused([&] { in("new/"); }, "new/: a checkpoint is a file");
     cluster::on_root(*world, [&] { write_bytes(place / "file", "of the user"); });
-    refused([&] { in("file/new.h5"); }, "cannot be made");
-    refused([&] { out("file/new"); }, "cannot be made");
+    refused([&] { in("file/new.h5"); }, "cannot be created");
+    refused([&] { out("file/new"); }, "cannot be created");
     // What another conversion is writing, or the user's own.
     cluster::on_root(*world, [&] {
         write_bytes(place / "new.tmp", "of the user");

@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(what_the_format_does_not_allow_is_damage) {
     check_damaged("{\"a\xff\":{}}", 0, "not JSON");
     check_damaged("{" + tensor_a + "," + tensor_a + "}", 24, "twice");
     check_damaged(R"({"a":5})", 0, "number 5");
-    check_damaged(R"({"a":"F32"})", 0, "text");
+    check_damaged(R"({"a":"F32"})", 0, "string");
     check_damaged(R"({"a":[1]})", 0, "array");
     check_damaged(R"({"a":null})", 0, "value");
     check_damaged(R"({"a":{}})", 0, "dtype, shape and data_offsets");
