@@ -61,11 +61,11 @@ class Input {
 };
 
 [[maybe_unused]] Error truncated(const std::string& path) {
-    return damaged_error("{} is truncated: its compressed data end early", path);
+    return damaged_error("{} is truncated: its compressed data ends early", path);
 }
 
 [[maybe_unused]] Error no_memory(const std::string& path) {
-    return fault_error("{} cannot be decompressed: there is no memory for it", path);
+    return fault_error("{} cannot be decompressed: out of memory", path);
 }
 
 #ifdef LOCKSTEP_ZLIB
@@ -75,7 +75,7 @@ class GzipStream final : public ByteStream {
     explicit GzipStream(const std::string& path) : input_(path) {
         constexpr int gzip_with_largest_window = 16 + MAX_WBITS;
         if (::inflateInit2(&state_, gzip_with_largest_window) != Z_OK)
-            throw fault_error("{}: zlib could not begin to decompress", path);
+            throw fault_error("{}: zlib could not start decompressing", path);
     }
     ~GzipStream() override { ::inflateEnd(&state_); }
 
@@ -102,7 +102,7 @@ class GzipStream final : public ByteStream {
             else if (result == Z_MEM_ERROR)
                 throw no_memory(input_.path());
             else if (result != Z_OK)
-                throw damaged_error("{} is damaged: its gzip data are invalid near byte {}{}", input_.path(),
+                throw damaged_error("{} is damaged: its gzip data is invalid near byte {}{}", input_.path(),
                                     input_.consumed(), state_.msg ? std::string(" (") + state_.msg + ")" : "");
         }
         return done;
@@ -116,7 +116,7 @@ class GzipStream final : public ByteStream {
             input_.take(1);
             return false;
         }
-        if (any_ && ::inflateReset(&state_) != Z_OK) throw fault_error("{}: zlib could not go on", input_.path());
+        if (any_ && ::inflateReset(&state_) != Z_OK) throw fault_error("{}: zlib could not continue", input_.path());
         any_ = in_member_ = true;
         return true;
     }
@@ -131,7 +131,7 @@ class GzipStream final : public ByteStream {
 class ZstdStream final : public ByteStream {
   public:
     explicit ZstdStream(const std::string& path) : input_(path), state_(::ZSTD_createDCtx()) {
-        if (!state_) throw fault_error("{}: zstd could not begin to decompress", path);
+        if (!state_) throw fault_error("{}: zstd could not start decompressing", path);
     }
     ~ZstdStream() override { ::ZSTD_freeDCtx(state_); }
 
@@ -160,7 +160,7 @@ class ZstdStream final : public ByteStream {
                 "or less",
                 input_.path());
         if (::ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) throw no_memory(input_.path());
-        throw damaged_error("{} is damaged: its zstd data are invalid near byte {} ({})", input_.path(),
+        throw damaged_error("{} is damaged: its zstd data is invalid near byte {} ({})", input_.path(),
                             input_.consumed(), ::ZSTD_getErrorName(result));
     }
 

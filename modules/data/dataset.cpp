@@ -97,8 +97,9 @@ void check_same_tokenizer(const std::string& key, const std::string& first_name,
                                   same_tokenizer(first.tokenizer_kind(), first.tokenizer_files(),
                                                  other.tokenizer_kind(), other.tokenizer_files())));
     if (!same)
-        throw usage_error("{}: {} and {} were not made with one tokenizer and cannot be mixed; pack all with one", key,
-                          first_name, name);
+        throw usage_error(
+            "{}: {} and {} were made with different tokenizers and cannot be mixed; pack all with the same one", key,
+            first_name, name);
 }
 
 // Rounded to 2^-24 of their sum, so that the same shares are the same order and checksum however they are written: 2 to

@@ -39,7 +39,7 @@ class Document {
   private:
     void check(std::uint64_t bytes) const {
         if (bytes != file_->bytes)
-            throw usage_error("{} changed while being read; start again when nothing writes to it", file_->path);
+            throw usage_error("{} changed while being read; retry when nothing writes to it", file_->path);
     }
     const TextFile* file_ = nullptr;
     std::optional<MappedFile> mapped_;

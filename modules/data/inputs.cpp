@@ -33,7 +33,7 @@ std::vector<std::string> matches_of(const std::string& pattern) {
     std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     ::globfree(&found);
     if (result == GLOB_NOMATCH) throw usage_error("{} matches no file", pattern);
-    if (result != 0) throw usage_error("the files that match {} cannot be listed", pattern);
+    if (result != 0) throw usage_error("cannot list the files that match {}", pattern);
     std::sort(paths.begin(), paths.end());  // by bytes, whatever the locale
     return paths;
 }
@@ -72,7 +72,7 @@ void check_one_set(const std::string& folder, const std::vector<Input>& shards) 
             other = name;
     }
     if (!training.empty() && !other.empty())
-        throw usage_error("the folder {} holds {} and {}; name the ones meant by a pattern, such as {}/*train*", folder,
+        throw usage_error("the folder {} holds {} and {}; select files with a pattern such as {}/*train*", folder,
                           training, other, folder);
 }
 
@@ -117,8 +117,8 @@ void add_folder(const std::string& folder, std::vector<Input>& inputs) {
     }
     if (!found.known.empty() && has_text_files(folder))
         throw usage_error(
-            "the folder {} holds both text and token files, such as {}; name the ones meant, for example by the "
-            "pattern {}/*{}",
+            "the folder {} holds both text and token files, such as {}; select files with a pattern such as "
+            "{}/*{}",
             folder, found.known, folder, fs::path(found.known).extension().string());
     check_one_set(folder, found.shards);
     inputs.insert(inputs.end(), found.shards.begin(), found.shards.end());

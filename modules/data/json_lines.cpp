@@ -126,7 +126,7 @@ bool JsonLines::next_line() {
         const std::size_t end =
             newline ? static_cast<std::size_t>(static_cast<const char*>(newline) - part_.data()) : part_.size();
         if (line_.size() + (end - begin_) > longest_line)
-            throw damaged_error("{}:{}: the line is longer than {} MiB; one document a line is expected", path_,
+            throw damaged_error("{}:{}: the line is longer than {} MiB; one document per line is expected", path_,
                                 number_ + 1, longest_line >> 20);
         line_.append(part_, begin_, end - begin_);
         begin_ = newline ? end + 1 : end;
@@ -145,9 +145,9 @@ bool JsonLines::next(std::string& text) {
         FieldFinder finder(field_, text);
         const bool valid = nlohmann::json::sax_parse(line_, &finder);
         if (finder.too_deep)
-            throw damaged_error("{}:{}: more than {} objects and arrays inside one another", path_, number_, deepest);
+            throw damaged_error("{}:{}: objects and arrays nested more than {} deep", path_, number_, deepest);
         if (!valid)
-            throw damaged_error("{}:{}: {} near byte {} of the line ({}); each line is one object", path_, number_,
+            throw damaged_error("{}:{}: {} near byte {} of the line ({}); each line must be one object", path_, number_,
                                 finder.is_valid_but_large ? "a number that is too large" : "not valid JSON in UTF-8",
                                 finder.damaged_at, finder.problem);
         if (!finder.is_object) throw damaged_error("{}:{}: the line is not a JSON object", path_, number_);
@@ -158,7 +158,7 @@ bool JsonLines::next(std::string& text) {
                 path_, number_, field_);
         if (!finder.is_text)
             throw usage_error(
-                "{}:{}: the field \"{}\" is not a text; name the field with the text (--jsonl-field, or "
+                "{}:{}: the field \"{}\" is not a string; name the field with the text (--jsonl-field, or "
                 "data.jsonl_field in a run description)",
                 path_, number_, field_);
         if (!text.empty()) return true;

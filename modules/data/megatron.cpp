@@ -43,7 +43,7 @@ std::optional<MegatronPaths> find_megatron(const std::string& path) {
     std::error_code ignored;
     if (has_ending(path, ".idx") && is_file(path)) {
         const std::string tokens = path.substr(0, path.size() - 4) + ".bin";
-        if (!is_file(tokens)) throw usage_error("{} has no tokens beside it: {} does not exist", path, tokens);
+        if (!is_file(tokens)) throw usage_error("{} has no token file: {} does not exist", path, tokens);
         return MegatronPaths{tokens, path};
     }
     if (has_ending(path, ".bin")) {
@@ -77,7 +77,7 @@ class MegatronFile::Index {
         return offset + count * size;
     }
     Error truncated() const {
-        return damaged_error("{} is truncated: it has {} bytes, fewer than it says it holds", path, bytes());
+        return damaged_error("{} is truncated: it has {} bytes, fewer than its header says", path, bytes());
     }
 
     const std::string& path;
@@ -95,8 +95,8 @@ MegatronFile::MegatronFile(const MegatronPaths& paths, bool with_document_ends)
         read_older_format(index);
     else
         throw damaged_error(
-            "{} is not an index of Megatron's (it begins with neither MMIDIDX nor TNTIDX), so that {} cannot be read",
-            paths.index, paths.tokens);
+            "{} is not a Megatron index (it begins with neither MMIDIDX nor TNTIDX), so {} cannot be read", paths.index,
+            paths.tokens);
     if (tokens_ == 0) throw damaged_error("{} holds no tokens", paths.index);
     unused_bytes_ = file_.bytes() - end_;
 }
@@ -143,7 +143,7 @@ void MegatronFile::read_older_format(const Index& index) {
         throw damaged_error("{}: the index has version {} instead of 1", index.path, version);
     set_type(index, index.at<std::uint64_t>(16));
     if (const auto width = index.at<std::uint64_t>(24); width != width_)
-        throw damaged_error("{}: {} bytes per token do not fit the type", index.path, width);
+        throw damaged_error("{}: {} bytes per token do not match the type", index.path, width);
     sequences_ = index.at<std::uint64_t>(32);
     const auto sizes = index.at<std::uint64_t>(40), boundaries = index.at<std::uint64_t>(48);
     const std::uint64_t tokens_at = index.end_of(index.end_of(header_bytes, sequences_, entry), 1, entry);
@@ -163,7 +163,7 @@ void MegatronFile::read_older_format(const Index& index) {
                                 path_, most);
         if (first_size > last_size || last_size > sizes || last_size - first_size != 1 ||
             index.at<std::uint64_t>(sizes_at + first_size * entry) != end - begin)
-            throw damaged_error("{}: the sizes of sequence {} do not fit its {} tokens", index.path, i, end - begin);
+            throw damaged_error("{}: the sizes of sequence {} do not match its {} tokens", index.path, i, end - begin);
         first_size = last_size;
         add_sequence(index, i, begin * width_, end - begin);
     }

@@ -50,9 +50,9 @@ std::vector<std::string> files_of(const PackOptions& options) {
     const std::string& out = options.out;
     if (out.empty()) throw usage_error("--out needs a file name");
     if (options.format == PackFormat::lockstep) return {out};
-    if (out.ends_with('/')) throw usage_error("--out {} is a folder; name what its two files have in common", out);
+    if (out.ends_with('/')) throw usage_error("--out {} is a folder; give the common prefix of its two files", out);
     if (out.ends_with(".bin") || out.ends_with(".idx"))
-        throw usage_error("--out {}: for Megatron-LM name what its two files have in common: {}", out,
+        throw usage_error("--out {}: for Megatron-LM, give the common prefix of its two files: {}", out,
                           out.substr(0, out.size() - 4));
     return {out + ".bin", out + ".idx"};
 }
@@ -207,7 +207,7 @@ void write_megatron(Packing& packing) {
     if (boundary >= 0)
         writer.take(&boundary, width);  // little-endian: the low bytes come first
     else
-        log::warning("the tokenizer has no token for the end of a text: nothing marks where a document ends");
+        log::warning("the tokenizer has no end-of-text token: document ends are not marked");
     writer.finish();
     packing.result.tokens = static_cast<std::int64_t>(writer.tokens());
     packing.result.checksum = writer.checksum();
@@ -224,7 +224,7 @@ void write_megatron(Packing& packing) {
 
 PackResult pack(const PackOptions& options) {
     if (options.train_tokenizer != 0 && (options.tokenizer != "bytes" || options.kept_tokenizer))
-        throw usage_error("--tokenizer {} and --train-tokenizer exclude each other; give one", options.tokenizer);
+        throw usage_error("--tokenizer {} and --train-tokenizer are mutually exclusive; give one", options.tokenizer);
     if (options.train_tokenizer < 0 || options.train_tokenizer > most_pieces)
         throw usage_error("--train-tokenizer {} must be between 1 and {}", options.train_tokenizer, most_pieces);
     const std::vector<std::string> outs = files_of(options);

@@ -57,7 +57,7 @@ class SentencePieceTokenizer final : public Tokenizer {
             if (token < 0 || token >= processor_.GetPieceSize()) token = processor_.unk_id();
         std::string text;
         const auto status = processor_.Decode(known, &text);
-        if (!status.ok()) throw fault_error("sentencepiece could not turn tokens into text: {}", status.ToString());
+        if (!status.ok()) throw fault_error("sentencepiece could not decode tokens into text: {}", status.ToString());
         return text;
     }
 
@@ -148,7 +148,7 @@ Error training_error(const std::string& said, std::int64_t pieces) {
         return usage_error("--train-tokenizer {} is too large for this text, which yields at most {}", pieces, most);
     const std::string least = number_after(said, "smaller than required_chars. " + std::to_string(pieces) + " vs ");
     if (!least.empty())
-        return usage_error("--train-tokenizer {} is too small: the bytes and letters of this text alone need {}",
+        return usage_error("--train-tokenizer {} is too small: the bytes and characters of this text alone need {}",
                            pieces, least);
     return usage_error("--train-tokenizer {}: training on this text failed: {}", pieces, said);
 }

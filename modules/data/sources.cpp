@@ -76,7 +76,7 @@ void Sources::add_token_file(const std::string& path) {
 void Sources::add_flat_file(const std::string& path) {
     if (with_document_ends_)
         throw usage_error(
-            "{} has no document boundaries: a raw .bin file holds nothing but tokens; pack its text with lockstep pack, "
+            "{} has no document boundaries: a raw .bin file holds only tokens; pack its text with lockstep pack, "
             "convert it to Megatron-LM's .bin and .idx, or read it with documents joined",
             path);
     const MappedFile& file = mapped_files_.emplace_back(path);
@@ -104,14 +104,14 @@ void Sources::add_megatron(const MegatronPaths& paths) {
     for (const auto& run : file.runs()) add_segment(file.file().data() + run.offset, file.width(), run.tokens, path);
     // No warnings: every rank reads the data, and all ranks' warnings are printed.
     if (file.unused_bytes() > 0)
-        log::info("{}: {} at the end belong to none of its documents and are left out", path,
+        log::info("{}: {} at the end belong to no document and are ignored", path,
                   human_bytes(static_cast<double>(file.unused_bytes())));
     if (file.document_end())
         log::info("{}: {} document{}, ending in token {}", path,
                   with_commas(static_cast<std::int64_t>(file.documents())), plural(file.documents()),
                   *file.document_end());
     else if (file.documents() > 1 && !with_document_ends_)
-        log::info("{}: its {} documents do not all end in the same token, so nothing marks where one ends", path,
+        log::info("{}: its {} documents do not all end in the same token, so document ends are not marked", path,
                   with_commas(static_cast<std::int64_t>(file.documents())));
 }
 
@@ -149,7 +149,7 @@ void Sources::add_bytes(const TextFiles& text) {
         end_document(tokens_ + static_cast<std::int64_t>(run.size()));  // of the file before
         MappedFile file(about.path);
         if (file.bytes() == 0)
-            throw usage_error("{} changed while being read; start again when nothing writes to it", about.path);
+            throw usage_error("{} changed while being read; retry when nothing writes to it", about.path);
         add_to_checksum(file.bytes());
         add_to_checksum(ends_checksum(file.data(), file.bytes()));
         if (file.bytes() < small_file) {
@@ -178,8 +178,8 @@ void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer, std
         if (text.has_json_lines()) {
             if (bytes > room)
                 throw usage_error(
-                    "{} and the files after it make more than {} of tokens, which every rank would hold in memory; "
-                    "pack them first with lockstep pack",
+                    "{} and the files after it amount to more than {} of tokens, which every rank would hold in "
+                    "memory; pack them first with lockstep pack",
                     text.files.front().path, human_bytes(static_cast<double>(room_before)));
             room -= bytes;
         }
@@ -220,13 +220,14 @@ void Sources::agree_on_tokenizer(const std::string& kind, const TokenizerFiles& 
         return;
     }
     if (kind != tokenizer_kind_)
-        throw usage_error("{} ({}) and {} ({}) cannot be read together; pack all with one tokenizer", first_path_,
+        throw usage_error("{} ({}) and {} ({}) cannot be read together; pack all with the same tokenizer", first_path_,
                           tokenizer_name(tokenizer_kind_), path, tokenizer_name(kind));
     if (kind.empty())
         vocabulary_ = std::max(vocabulary_, vocabulary);
     else if (!same_tokenizer(kind, files, tokenizer_kind_, tokenizer_files_) || vocabulary != vocabulary_)
-        throw usage_error("{} and {} were made with different tokenizers (vocabularies {} and {}); pack all with one",
-                          first_path_, path, vocabulary_, vocabulary);
+        throw usage_error(
+            "{} and {} were made with different tokenizers (vocabularies {} and {}); pack all with the same one",
+            first_path_, path, vocabulary_, vocabulary);
 }
 
 void Sources::add_to_checksum(std::uint64_t value) {

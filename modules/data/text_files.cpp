@@ -88,8 +88,8 @@ void collect_folder(const std::string& folder, const struct stat& about, TextFil
             ++walk.skipped;
     }
     if (text.files.size() == before)
-        throw usage_error("the folder {} has no text files ({} other{}); name text files or folders with some", folder,
-                          walk.skipped, plural(walk.skipped));
+        throw usage_error("the folder {} has no text files ({} other{}); name text files, or folders that contain some",
+                          folder, walk.skipped, plural(walk.skipped));
     text.skipped += walk.skipped;
 }
 
@@ -209,7 +209,7 @@ void TextReader::read_file(const TextFile& file, TextBatch& batch) {
     offset_ += wanted;
     document_complete_ = offset_ == file.bytes;
     if (ends_early || (document_complete_ && open_.read_up_to(&beyond, 1, offset_) > 0))
-        throw usage_error("{} changed while being read; start again when nothing writes to it", file.path);
+        throw usage_error("{} changed while being read; retry when nothing writes to it", file.path);
 }
 
 void TextReader::cut_spans(TextBatch& batch) {

@@ -38,7 +38,7 @@ TokenizerFiles read_tokenizer_files(const hdf5::File& file) {
         const TokenizerFile& one = files.emplace_back(TokenizerFile{tokenizer_file_name(path), file.read_text(path)});
         const std::string found = hash_text(hash64(one.contents.data(), one.contents.size()));
         if (found != expected)
-            throw damaged_error("{}: the tokenizer's file /{} has checksum {}, stored is {}", file.path(), path, found,
+            throw damaged_error("{}: the tokenizer's file /{} has checksum {}, expected {}", file.path(), path, found,
                                 expected);
     }
     return files;
@@ -130,7 +130,7 @@ std::vector<std::int64_t> read_document_ends(const TokenFileInfo& info) {
     const std::string expected = file.read_string(document_ends_path, "checksum"),
                       found = hash_text(hash64(ends.data(), ends.size() * sizeof ends[0]));
     if (found != expected)
-        throw damaged_error("{} is damaged: /{} has checksum {}, stored is {}; pack it again", info.path,
+        throw damaged_error("{} is damaged: /{} has checksum {}, expected {}; pack it again", info.path,
                             document_ends_path, found, expected);
     std::int64_t before = 0;
     for (const std::int64_t end : ends) {
@@ -156,7 +156,7 @@ std::uint64_t verify_token_file(const std::string& path) {
     const TokenFileInfo& info = file.info();
     const std::uint64_t found = hash64(file.tokens(), info.token_bytes());
     if (found != info.checksum)
-        throw damaged_error("{} is damaged: its tokens have checksum {}, stored is {}; pack it again", path,
+        throw damaged_error("{} is damaged: its tokens have checksum {}, expected {}; pack it again", path,
                             hash_text(found), hash_text(info.checksum));
     std::uint64_t bytes = info.token_bytes();
     if (info.document_end_count > 0) bytes += read_document_ends(info).size() * sizeof(std::int64_t);

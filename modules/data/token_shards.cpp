@@ -22,9 +22,9 @@ struct Header {
 };
 constexpr std::array<Header, 6> headers = {{{20240520, 1, 2, "GPT-2 tokens"},
                                             {20240801, 7, 4, "Llama 3 tokens"},
-                                            {20240522, 0, 0, "questions of HellaSwag or MMLU"},
-                                            {20240326, 0, 0, "the parameters of a model"},
-                                            {20240327, 0, 0, "values to test with"},
+                                            {20240522, 0, 0, "HellaSwag or MMLU questions"},
+                                            {20240326, 0, 0, "model parameters"},
+                                            {20240327, 0, 0, "test values"},
                                             {20240328, 0, 0, "a tokenizer"}}};
 
 const Header* header_of(const std::byte* data, std::size_t bytes) {

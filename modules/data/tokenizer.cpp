@@ -69,7 +69,7 @@ bool has_huggingface() {
 #ifndef LOCKSTEP_HUGGINGFACE
 std::unique_ptr<Tokenizer> make_huggingface(TokenizerFiles, const std::string& origin) {
     throw usage_error(
-        "{} needs PCRE2 and utf8proc, without which this lockstep was built; install them (Debian: libpcre2-dev "
+        "{} needs PCRE2 and utf8proc, but this lockstep was built without them; install them (Debian: libpcre2-dev "
         "libutf8proc-dev) and rebuild",
         origin);
 }
@@ -79,7 +79,7 @@ std::unique_ptr<Tokenizer> make_huggingface(TokenizerFiles, const std::string& o
 namespace {
 Error without_sentencepiece() {
     return usage_error(
-        "this lockstep was built without sentencepiece and has no tokenizers of that kind; install "
+        "this lockstep was built without sentencepiece and cannot use such tokenizers; install "
         "sentencepiece (Debian: libsentencepiece-dev) and rebuild");
 }
 }  // namespace
@@ -152,7 +152,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
     if (fs::is_directory(path, problem)) return open_folder(path);
     if (!fs::exists(path, problem))
         throw usage_error(
-            "the tokenizer {} does not exist; it is \"bytes\", a sentencepiece .model file, a tokenizer.json, a "
+            "the tokenizer {} does not exist; give \"bytes\", a sentencepiece .model file, a tokenizer.json, a "
             "folder with either, or a token file",
             name);
     if (path.extension() == ".json") {

@@ -29,7 +29,7 @@ std::string read_tokenizer_file(const std::string& path) {
     const OpenFile file = OpenFile::for_reading(path);
     const std::uint64_t bytes = file.bytes();
     if (bytes > most_tokenizer_bytes)
-        throw usage_error("{} has {} bytes, too many for a tokenizer; {} are the most", path, bytes,
+        throw usage_error("{} has {} bytes, too many for a tokenizer; the limit is {}", path, bytes,
                           most_tokenizer_bytes);
     std::string contents(bytes, '\0');
     file.read(contents.data(), bytes, 0);

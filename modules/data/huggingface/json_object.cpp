@@ -81,7 +81,7 @@ bool JsonObject::flag_or(const char* name, bool otherwise) const {
 }
 
 std::int32_t JsonObject::number(const char* name, std::int32_t most) const {
-    const Json& value = checked(*this, name, Json::value_t::number_unsigned, "a whole number from 0");
+    const Json& value = checked(*this, name, Json::value_t::number_unsigned, "a non-negative whole number");
     if (value.get<std::uint64_t>() > static_cast<std::uint64_t>(most))
         throw damaged_error("{} is damaged: {} is {}; the limit is {}", origin_, key(name), value.dump(), most);
     return value.get<std::int32_t>();
@@ -90,7 +90,7 @@ std::int32_t JsonObject::number(const char* name, std::int32_t most) const {
 void JsonObject::allow(std::initializer_list<std::string_view> names) const {
     for (const auto& [name, value] : value_->items())
         if (std::find(names.begin(), names.end(), name) == names.end() && !says_nothing(value))
-            throw usage_error("{}: {} is not known to this program; use another tokenizer", origin_, key(name));
+            throw usage_error("{}: {} is not supported; use another tokenizer", origin_, key(name));
 }
 
 }  // namespace lockstep::data::huggingface

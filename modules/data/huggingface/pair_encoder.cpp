@@ -97,7 +97,7 @@ const PairEncoder::Pair* PairEncoder::find(std::int32_t left, std::int32_t right
 
 void PairEncoder::encode(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& tokens) const {
     if (piece.size() > most_piece_bytes)
-        throw usage_error("the tokenizer does not split a text of {} bytes; the limit is {}", piece.size(),
+        throw usage_error("the tokenizer leaves a piece of {} bytes unsplit; the limit is {}", piece.size(),
                           most_piece_bytes);
     if (piece.size() == 1 && bytes_[static_cast<unsigned char>(piece.front())] >= 0 && whole_.empty()) {
         tokens.push_back(bytes_[static_cast<unsigned char>(piece.front())]);

@@ -58,7 +58,7 @@ class Translator {
         while (!rest_.empty()) {
             if (!take_quantifier()) take_atom();
         }
-        if (groups_.size() != 1) malformed("a group that is not closed");
+        if (groups_.size() != 1) malformed("an unclosed group");
         return out_;
     }
 
@@ -120,7 +120,7 @@ class Translator {
     }
 
     void open_group() {
-        if (groups_.size() > most_depth) refuse("groups that are nested too deep");
+        if (groups_.size() > most_depth) refuse("groups nested too deeply");
         Group group;
         group.assertion = rest_.starts_with("?=") || rest_.starts_with("?!");
         for (const std::string_view known : {"?:", "?i:", "?=", "?!", "?>"})
@@ -165,9 +165,9 @@ class Translator {
         } else {
             return false;
         }
-        if (!atom_.quantifiable) refuse("a repetition of nothing, of an assertion or of a repetition");
+        if (!atom_.quantifiable) refuse("a quantifier after nothing, an assertion or another quantifier");
         if (most != 1) {
-            if (atom_.repeats) refuse("a repetition of a group with a repetition");
+            if (atom_.repeats) refuse("a repeated group that contains a repetition");
             groups_.back().repeats = true;
         }
         out_ += written;
@@ -250,7 +250,7 @@ class Translator {
         const bool punctuation =
             name > ' ' && name <= '~' && !is_digit(name) && (name < 'A' || name > 'Z') && (name < 'a' || name > 'z');
         if (!punctuation && name != ' ')
-            refuse(name > ' ' && name <= '~' ? fmt::format("\\{}", name) : "an escape of another character");
+            refuse(name > ' ' && name <= '~' ? fmt::format("\\{}", name) : "an unknown escape");
         return one(std::string("\\") + name);
     }
 
@@ -267,7 +267,7 @@ class Translator {
         else if (contains(scripts, name))
             text += "sc:" + name;  // not of the extensions, which PCRE2 means without "sc:"
         else
-            refuse(name.size() <= 40 ? fmt::format("\\p{{{}}}", name) : "a property of a long name");
+            refuse(name.size() <= 40 ? fmt::format("\\p{{{}}}", name) : "a property with a long name");
         text += '}';
         return {"", text, text};
     }
@@ -281,13 +281,13 @@ class Translator {
             if (!take("}")) malformed("\\x{ without }");
         } else {
             if (digits == 2 && rest_.size() < 2) refuse("\\x with fewer than two digits");
-            while (text.size() < digits) text += take_byte("a character's number");
+            while (text.size() < digits) text += take_byte("a character code");
         }
         const bool valid = !text.empty() && std::all_of(text.begin(), text.end(), is_hexadecimal);
         const unsigned long code = valid ? std::stoul(text, nullptr, 16) : 0x110000;
         // A byte from 0x80 is no character there.
         if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) || (digits == 2 && code >= 0x80))
-            refuse("a character's number that is none");
+            refuse("an invalid character code");
         return fmt::format("\\x{{{:x}}}", code);
     }
 
@@ -318,7 +318,7 @@ class Translator {
 
     Escape take_member() {
         if (take("\\")) return take_escape();
-        if (rest_.empty() || rest_.front() == '[' || rest_.front() == ']') refuse("brackets in brackets");
+        if (rest_.empty() || rest_.front() == '[' || rest_.front() == ']') refuse("nested brackets");
         const std::size_t bytes = first_character(rest_).bytes;
         std::string text(rest_.substr(0, bytes));
         rest_.remove_prefix(bytes);

@@ -22,7 +22,7 @@ std::string message_of(int code) {
 
 template <class Pointer>
 Pointer* made(Pointer* pointer) {
-    if (!pointer) throw fault_error("there is no memory for matching patterns");
+    if (!pointer) throw fault_error("out of memory for matching patterns");
     return pointer;
 }
 

@@ -30,7 +30,7 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
         boundary_ = find_boundary(json, origin);
         // No warning: every rank makes the tokenizer, and all ranks' warnings are printed.
         if (const int unknown = pairs_.unknown_bytes(); unknown > 0 && json.unknown < 0)
-            log::info("{} has no token for {} of the 256 bytes; text loses them", origin, unknown);
+            log::info("{} has no token for {} of the 256 byte values; they are dropped from texts", origin, unknown);
     }
 
     std::string kind() const override { return "huggingface"; }

@@ -106,8 +106,7 @@ void read_pre_tokenizer(const JsonObject& root, TokenizerJson& out) {
     bool to_bytes = false;
     for (const JsonObject& part : parts_of(root, "pre_tokenizer", "pretokenizers")) {
         if (to_bytes)
-            throw usage_error("{}: {} stands behind ByteLevel, which must be the last", root.origin(),
-                              part.key("type"));
+            throw usage_error("{}: {} follows ByteLevel, which must be the last", root.origin(), part.key("type"));
         const std::string type = type_of(part);
         if (type == "Split") {
             out.divisions.push_back(read_split(part));
@@ -148,15 +147,15 @@ void read_vocabulary(const JsonObject& model, TokenizerJson& out) {
     out.vocabulary.reserve(vocabulary.size());
     for (const auto& [token, id] : vocabulary.items()) {
         if (!id.is_number_unsigned() || id.get<std::uint64_t>() > static_cast<std::uint64_t>(most_id))
-            throw damaged_error("{} is damaged: {} has a token whose number is not one from 0 to {}", model.origin(),
+            throw damaged_error("{} is damaged: {} has a token whose number is not between 0 and {}", model.origin(),
                                 model.key("vocab"), most_id);
         if (token.size() > longest_token)
             throw damaged_error("{} is damaged: {} has a token of {} bytes; the limit is {}", model.origin(),
                                 model.key("vocab"), token.size(), longest_token);
         const auto number = id.get<std::int32_t>();
         if (taken[static_cast<std::size_t>(number)])
-            throw damaged_error("{} is damaged: {} has two tokens of number {}", model.origin(), model.key("vocab"),
-                                number);
+            throw damaged_error("{} is damaged: {} has two tokens with the number {}", model.origin(),
+                                model.key("vocab"), number);
         taken[static_cast<std::size_t>(number)] = true;
         out.vocabulary.emplace(token, number);
     }
@@ -223,7 +222,7 @@ AddedToken read_added_token(const JsonObject& entry) {
     token.before_normalizing = !entry.flag("normalized");
     static_cast<void>(entry.flag("special"));
     if (token.content.empty() || token.content.size() > longest_added_token)
-        throw damaged_error("{} is damaged: {} has {} bytes; 1 to {} are possible", entry.origin(),
+        throw damaged_error("{} is damaged: {} has {} bytes; it must have 1 to {}", entry.origin(),
                             entry.key("content"), token.content.size(), longest_added_token);
     return token;
 }

@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(the_tokens_of_json_lines_have_one_limit_for_all_sources) {
     options.most_json_lines_bytes = 100;
     BOOST_TEST(Dataset(options).tokens() == 60);
     // In a list, with other data between, and in a mixture. Text is not limited: it says how large it is.
-    const std::vector<std::string> words = {"b.jsonl and the files after it make more than", "of tokens",
+    const std::vector<std::string> words = {"b.jsonl and the files after it amount to more than", "of tokens",
                                             "lockstep pack"};
     options.paths = {first, packed(folder, {text}, "c.h5"), second};
     check_error([&] { Dataset dataset(options); }, ExitCode::usage, words);

@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_implemented_is_named) {
           {"normalizer.normalizers[1].type", "Lowercase"});
     usage("/pre_tokenizer", nullptr, {"pre_tokenizer", "ByteLevel"});
     usage("/pre_tokenizer", {{"type", "Metaspace"}}, {"pre_tokenizer.type", "Metaspace"});
-    usage("/pre_tokenizer", sequence_of({byte_level(), byte_level()}), {"pretokenizers[1]", "behind ByteLevel"});
+    usage("/pre_tokenizer", sequence_of({byte_level(), byte_level()}), {"pretokenizers[1]", "follows ByteLevel"});
     usage("/pre_tokenizer", sequence_of({sequence_of({}), byte_level()}),
           {"pretokenizers[0] is a Sequence inside a Sequence, which is not implemented"});
     usage("/post_processor", {{"type", "Novelty"}}, {"post_processor.type", "Novelty"});

@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(what_pack_writes_is_in_megatrons_format) {
         BOOST_TEST(entry.path().extension() != ".tmp", entry.path() << " is left behind");
     options.format = PackFormat::megatron;
     options.out = folder.path("out.bin");
-    check_error([&] { pack(options); }, ExitCode::usage, {"out.bin", "in common"});
+    check_error([&] { pack(options); }, ExitCode::usage, {"out.bin", "common prefix"});
 }
 
 BOOST_AUTO_TEST_CASE(long_documents_become_several_sequences) {

@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(bad_input_is_a_usage_error_and_leaves_no_file) {
     auto both = options_for({text}, out);
     both.tokenizer = "x.model";
     both.train_tokenizer = 300;
-    check_error([&] { pack(both); }, ExitCode::usage, {"exclude"});
+    check_error([&] { pack(both); }, ExitCode::usage, {"mutually exclusive"});
     both.train_tokenizer = 0;
     check_error([&] { pack(both); }, ExitCode::usage, {"x.model", "does not exist"});
     BOOST_TEST(!std::filesystem::exists(out));
