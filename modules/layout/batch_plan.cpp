@@ -59,8 +59,8 @@ std::int64_t micro_batch_size(const config::BatchSection& batch, const BatchPart
         const std::int64_t share = size / count;
         if (share % multiple != 0)
             throw usage_error(
-                "{} sequences, {} for each {}, but parallel.interleave wants a multiple of "
-                "parallel.pipeline = {} micro-batches; take another batch size, {}parallel.interleave = 1",
+                "{} sequences, {} for each {}, but parallel.interleave requires a multiple of "
+                "parallel.pipeline = {} micro-batches; choose another batch size, {}parallel.interleave = 1",
                 steps, share, each, multiple, parts.lanes ? "fewer lanes, or " : "or ");
         if (batch.micro > 0 && share % batch.micro != 0)
             throw usage_error("{} sequences, {} for each {}, which batch.micro = {} does not divide", steps, share,
@@ -70,8 +70,8 @@ std::int64_t micro_batch_size(const config::BatchSection& batch, const BatchPart
     const std::int64_t most = common / multiple;  // sequences a micro-batch
     if (batch.micro > 0 && most % batch.micro != 0)
         throw usage_error(
-            "batch.micro = {} leaves a number of micro-batches that is no multiple of parallel.pipeline = {}, as "
-            "parallel.interleave wants; set batch.micro to a divisor of {}",
+            "batch.micro = {} leaves a number of micro-batches that is not a multiple of parallel.pipeline = {}, as "
+            "parallel.interleave requires; set batch.micro to a divisor of {}",
             batch.micro, multiple, most);
     if (batch.micro > 0) return batch.micro;
     // As many sequences at once as fit so many tokens: larger products gain little, memory grows in proportion.

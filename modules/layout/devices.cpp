@@ -14,7 +14,7 @@ using config::DeviceChoice;
 namespace {
 
 Error no_gpu(const std::string& host, const Gpus& gpus) {
-    return usage_error("the device is to be cuda, but no GPU can be used on {}: {}; choose cpu or auto", host,
+    return usage_error("device cuda was requested, but no GPU can be used on {}: {}; choose cpu or auto", host,
                        gpus.why_none);
 }
 

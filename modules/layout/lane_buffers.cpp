@@ -24,7 +24,7 @@ LaneBuffers::LaneBuffers(Device device, const GradientPlan& plan, const LaneTree
     const auto at = static_cast<std::size_t>(replica);
     for (const Bucket& bucket : plan.buckets) most = std::max(most, bucket.cuts[at + 1] - bucket.cuts[at]);
     waiting_.resize(tree.most_waiting(data));
-    memory_ = planned(device, "sums of lanes", [&](Arena& arena) {
+    memory_ = planned(device, "lane sums", [&](Arena& arena) {
         for (Tensor& sums : waiting_) sums = arena.allocate(Type::fp32, {trained});
         received_ = arena.allocate(Type::fp32, {others * std::min(most, slice_)});
     });

@@ -234,8 +234,7 @@ std::string memory_text(const MemoryPlan& plan) {
         plan.communication > 0
             ? fmt::format(", plus up to {} for MPI while gradients are reduced", bytes_text(plan.communication))
             : "";
-    const std::string of_lanes =
-        plan.lanes > 0 ? fmt::format(" ({} of them sums of lanes)", bytes_text(plan.lanes)) : "";
+    const std::string of_lanes = plan.lanes > 0 ? fmt::format(" ({} of them lane sums)", bytes_text(plan.lanes)) : "";
     const std::string of_host =
         plan.offloaded > 0 ? fmt::format(", and {} in host memory", bytes_text(plan.offloaded)) : "";
     return fmt::format(
@@ -268,7 +267,7 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
             ways.push_back("parallel.zero = 1 with several replicas");
         else if (zero < stages.size() && description.parallel.lanes == 0)
             ways.push_back(fmt::format("parallel.zero = {} with several replicas", stages[zero]));
-        if (2 * plan.lanes > plan.gradients) ways.push_back("fewer lanes a replica (parallel.lanes)");
+        if (2 * plan.lanes > plan.gradients) ways.push_back("fewer lanes per replica (parallel.lanes)");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");
     }

@@ -90,8 +90,8 @@ std::string why_impossible(const config::RunDescription& description, const conf
     if (description.parallel.zero == 0 && grid.replicas() > 1 &&
         optim::optimizer_of(description.optimizer).needs_division())
         return fmt::format(
-            "optimizer.kind = \"{}\" on {} replicas needs parallel.zero = 1, 2 or 3, so that each matrix is updated once and "
-            "they all have the same",
+            "optimizer.kind = \"{}\" on {} replicas needs parallel.zero = 1, 2 or 3, so that each "
+            "matrix is updated only once and the replicas stay identical",
             description.optimizer.kind, grid.replicas());
     if (description.parallel.offload != config::Offload::none && description.run.device != config::DeviceChoice::cpu &&
         !optim::optimizer_of(description.optimizer).can_offload())
