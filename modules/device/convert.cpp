@@ -19,7 +19,7 @@ void from_fp32(Type type, void* to, const float* from, std::int64_t count) {
             std::transform(from, from + count, static_cast<std::uint16_t*>(to), fp16_bits);
             return;
         default:
-            throw fault_error("values of fp32 are not converted to {}", type_name(type));
+            throw fault_error("fp32 values cannot be converted to {}", type_name(type));
     }
 }
 
@@ -36,7 +36,7 @@ void to_fp32(float* to, Type type, const void* from, std::int64_t count) {
             std::transform(bits, bits + count, to, fp16_value);
             return;
         default:
-            throw fault_error("values of {} are not converted to fp32", type_name(type));
+            throw fault_error("{} values cannot be converted to fp32", type_name(type));
     }
 }
 

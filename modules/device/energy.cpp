@@ -69,7 +69,7 @@ EnergyMeter::EnergyMeter(const std::vector<std::string>& gpus, const std::string
         add_rapl(root);
         add_nvml(gpus);
     }
-    if (counters_.empty()) about_ = unreadable_.empty() ? "no counters are there" : unreadable_;
+    if (counters_.empty()) about_ = unreadable_.empty() ? "no counters found" : unreadable_;
 }
 
 bool EnergyMeter::add(Counter counter) {
@@ -106,7 +106,7 @@ void EnergyMeter::add_rapl(const std::string& root) {
         if (add({joules, number_of(zone + "/max_energy_range_uj").value_or(0) * 1e-6}))
             names.push_back(name);
         else if (unreadable_.empty())
-            unreadable_ = fmt::format("{} cannot be read by users here", path);
+            unreadable_ = fmt::format("{} is not readable by users", path);
     }
     if (!names.empty()) about_ = fmt::format("RAPL ({})", fmt::join(names, ", "));
 }

@@ -45,11 +45,13 @@ Arena::Arena(Device device, std::size_t bytes, std::string name)
         memory_ = {device.memory->allocate(std::max<std::size_t>(bytes, 1)), Free{device.memory}};
         if (!memory_ && device.kind == DeviceKind::cpu)
             throw usage_error(
-                "out of host memory: {} of {} cannot be pinned, {}; leave out parallel.offload, or use more ranks on more nodes",
+                "out of host memory: cannot pin {} for {}, {}; leave out parallel.offload, or use more "
+                "ranks on more nodes",
                 human_bytes(static_cast<double>(bytes)), name_, device.memory->free_text());
         if (!memory_)
             throw usage_error(
-                "out of memory on GPU {}: {} of {} do not fit, {}; use a smaller model, batch.micro or batch.length",
+                "out of memory on GPU {}: cannot allocate {} for {}, {}; use a smaller model, batch.micro or "
+                "batch.length",
                 device.index, human_bytes(static_cast<double>(bytes)), name_, device.memory->free_text());
         return;
     }
@@ -58,7 +60,8 @@ Arena::Arena(Device device, std::size_t bytes, std::string name)
     memory_.reset(std::aligned_alloc(page, rounded));
     if (!memory_)
         throw usage_error(
-            "out of memory: {} of {} do not fit; use a smaller model, batch.micro or batch.length, or more ranks on more nodes",
+            "out of memory: cannot allocate {} for {}; use a smaller model, batch.micro or batch.length, or more ranks "
+            "on more nodes",
             human_bytes(static_cast<double>(bytes)), name_);
     if (page == huge_page)
         static_cast<void>(madvise(memory_.get(), rounded, MADV_HUGEPAGE));  // a hint; refusal costs only speed

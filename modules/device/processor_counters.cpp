@@ -61,7 +61,7 @@ ProcessorCounters::~ProcessorCounters() {
 // PAPI counts another thread only by an event set attached to it; so one thread can start and read them all.
 void ProcessorCounters::start() {
     if (PAPI_library_init(PAPI_VER_CURRENT) != PAPI_VER_CURRENT) {
-        reason_ = "PAPI does not start, or is another version than the one this program was built with";
+        reason_ = "PAPI does not initialize, or its version differs from the one this program was built with";
         return;
     }
     for (const int event : counted)

@@ -16,7 +16,7 @@ class CudaStream {
     CudaStream() = default;
     explicit CudaStream(
         int priority) {  // lower is higher priority; does not synchronize with the legacy default stream
-        check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "making a stream");
+        check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "creating a stream");
     }
     CudaStream(CudaStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
     CudaStream& operator=(CudaStream&& other) noexcept {
@@ -35,7 +35,7 @@ class CudaStream {
 // A point in a stream's work to wait for. Without timing, which has a cost.
 class CudaEvent {
   public:
-    CudaEvent() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+    CudaEvent() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
     CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
     CudaEvent& operator=(CudaEvent&& other) noexcept {
         std::swap(event_, other.event_);
