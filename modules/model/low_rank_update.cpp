@@ -98,7 +98,7 @@ void reserve_adapter_scratch(Device device, ParameterSet& parameters, const conf
     const Type type = parameters.compute_type();
     AdapterScratch scratch;
     scratch.tokens = now.tokens;
-    Arena memory = planned(device, "adapters' rows", [&](Arena& arena) {
+    Arena memory = planned(device, "adapter rows", [&](Arena& arena) {
         scratch.exact = arena.allocate(Type::fp32, {count});
         if (type != Type::fp32) scratch.rounded = arena.allocate(type, {count});
         if (dropped > 0) scratch.dropped = arena.allocate(type, {dropped});

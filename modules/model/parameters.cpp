@@ -113,8 +113,7 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
             owned_sent_ = owned_values_;
         else
             sent_ = make_pieces(host(), owned_, compute_, "working parameters in host memory", owned_sent_);
-        if (divides_values_)
-            received_ = make_pieces(device, owned_, compute_, "parameters that are gathered", owned_received_);
+        if (divides_values_) received_ = make_pieces(device, owned_, compute_, "gathered parameters", owned_received_);
     } else if (divided && apart) {
         values_ = make_pieces(device, owned_, Type::fp32, "parameters", owned_values_);
     } else {
@@ -135,7 +134,7 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
     if (with_gradients && divides_gradients_) {
         gradients_ = FlatWindows(device, Type::fp32, division.windows, "gradients");
         owned_gradients_ =
-            make_flat(device, total_of(owned_, owned_.size()), Type::fp32, "sums of gradients", all_owned_gradients_);
+            make_flat(device, total_of(owned_, owned_.size()), Type::fp32, "gradient sums", all_owned_gradients_);
     } else if (with_gradients) {
         gradients_ = make_whole(device, Type::fp32, trained, "gradients", all_gradients_);
     }

@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(files_without_their_ends_are_refused) {
         BOOST_TEST(result.error.find(word) != std::string::npos, result.error);
     const Result uneven = run(train("uneven", "text", " --set batch.length=24"), folder);
     check_exit(uneven, 2);
-    for (const std::string word : {"batch.length = 24 is no multiple of 16 tokens", "make it 16"})
+    for (const std::string word : {"batch.length = 24 is not a multiple of 16 tokens", "make it 16"})
         BOOST_TEST(uneven.error.find(word) != std::string::npos, uneven.error);
     const Result planned = run(
         "plan run.toml --hardware a100-80-4x100g --gpus 2 --set data.documents=separate --set batch.length=24", folder);

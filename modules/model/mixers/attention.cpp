@@ -63,8 +63,8 @@ class AttentionMixer final : public Mixer {
           output_(parameters, prefix + "output") {
         if (backend.device().kind == DeviceKind::cuda && head_width_ > kernels::widest_head_on_gpu)
             throw usage_error(
-                "model.head_width = {}: attention on a GPU takes heads of up to {} columns; make them narrower, or train "
-                "on CPUs",
+                "model.head_width = {}: attention on a GPU supports heads of up to {} columns; make them narrower, or "
+                "train on CPUs",
                 head_width_, kernels::widest_head_on_gpu);
         if (model.position == config::Position::rope) rotary_.emplace(backend, model, head_width_, model.context);
         if (!neighbours.chain.alone())
@@ -295,7 +295,8 @@ class AttentionType final : public MixerType {
     void check(const config::ModelDescription& model, const config::LayerShape& layer) const override {
         if (model.position == config::Position::rope && layer.head_width % 2 != 0)
             throw usage_error(
-                "model.head_width = {}: rotation needs an even one; change it, or model.width = {} over model.heads = {}",
+                "model.head_width = {}: rotation needs an even width; change it, or model.width = {} over "
+                "model.heads = {}",
                 layer.head_width, model.width, layer.heads);
         if (model.rope_scaling != config::RopeScaling::none && model.position != config::Position::rope)
             throw usage_error(

@@ -17,11 +17,12 @@ void refuse_attention_keys(const config::ModelDescription& model, const config::
         throw usage_error("model.window = {}: {} has no window; remove it, or set model.mixer to \"attention\"",
                           config::toml_text(model.windows), mixer);
     if (model.score_cap != 0)
-        throw usage_error("model.score_cap = {}: {} has no scores; remove it, or set model.mixer to \"attention\"",
-                          model.score_cap, mixer);
+        throw usage_error(
+            "model.score_cap = {}: {} has no attention scores; remove it, or set model.mixer to \"attention\"",
+            model.score_cap, mixer);
     if (layer.kv_heads != 0 && layer.kv_heads != layer.heads)
         throw usage_error(
-            "model.kv_heads = {} with model.heads = {}: {} does not heed it; remove kv_heads, or set model.mixer to "
+            "model.kv_heads = {} with model.heads = {}: {} ignores it; remove kv_heads, or set model.mixer to "
             "\"attention\"",
             layer.kv_heads, layer.heads, mixer);
     if (model.bias == config::Bias::qkv)

@@ -39,8 +39,8 @@ class GatedDeltanetType final : public MixerType {
         const DeltanetOptions options(model, layer);
         if (options.heads % options.key_heads != 0)
             throw usage_error(
-                "model.deltanet.heads = {} is not a multiple of model.deltanet.key_heads = {}: heads of values share the "
-                "heads of keys evenly",
+                "model.deltanet.heads = {} is not a multiple of model.deltanet.key_heads = {}: each key head is "
+                "shared by the same number of value heads",
                 options.heads, options.key_heads);
         if (!config::has_attention_keys(model)) refuse_attention_keys(model, layer, name());
     }

@@ -64,7 +64,7 @@ struct Constants {
     Tensor query_scale, key_scale, no_bias, spare;  // [fk], [fk], [widest], [widest]
 
     Constants(Backend& backend, std::int64_t key_width, std::int64_t widest) {
-        memory = planned(backend.device(), "constants of DeltaNet", [&](Arena& arena) {
+        memory = planned(backend.device(), "DeltaNet constants", [&](Arena& arena) {
             query_scale = arena.allocate(Type::fp32, {key_width});
             key_scale = arena.allocate(Type::fp32, {key_width});
             no_bias = arena.allocate(Type::fp32, {widest});
@@ -104,8 +104,8 @@ class DeltanetMixer final : public Mixer {
           ddecay_bias_(parameters.gradient_or_spare(prefix + "decay_bias")) {
         if (backend.device().kind == DeviceKind::cuda && key_width_ > kernels::delta_widest_key_on_gpu)
             throw usage_error(
-                "model.deltanet.key_width = {}: the delta rule on a GPU takes keys of up to {} columns; make them narrower, "
-                "or train on CPUs",
+                "model.deltanet.key_width = {}: the delta rule on a GPU supports keys of up to {} columns; make them "
+                "narrower, or train on CPUs",
                 key_width_, kernels::delta_widest_key_on_gpu);
         for (const char* name : {"query", "key", "value"}) {
             const std::string weight = prefix + name + "_convolution/weight";

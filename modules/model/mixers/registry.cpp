@@ -74,7 +74,7 @@ std::string why_documents_are_joined(const config::ModelDescription& model, std:
         const std::int64_t alignment = type->document_alignment(model);
         if (length % alignment != 0)
             return fmt::format(
-                "{} = {} is no multiple of {} tokens, where {} lets documents that are kept apart begin "
+                "{} = {} is not a multiple of {} tokens, to which {} aligns separate documents "
                 "(its mini-batch); make it {}",
                 key, length, alignment, type->name(), std::max(length / alignment, std::int64_t{1}) * alignment);
     }

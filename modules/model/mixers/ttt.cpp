@@ -50,21 +50,22 @@ class TttType final : public MixerType {
         const TttOptions ttt = options(model);
         if (ttt.base_lr_warmup > ttt.base_lr)
             throw usage_error(
-                "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "
-                "the other",
+                "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the "
+                "former to the latter",
                 ttt.base_lr_warmup, ttt.base_lr);
         if (layer.heads * layer.head_width != model.width)
             throw usage_error(
-                "model.head_width = {} with model.heads = {}: the heads of {} divide model.width = {}; remove head_width",
+                "model.head_width = {} with model.heads = {}: the heads of {} divide model.width = {}; remove "
+                "head_width",
                 layer.head_width, layer.heads, name(), model.width);
         if (ttt.base_lr_warmup > 0 && shares_section(model) && TttOptions(model).base_lr == 0)
             throw usage_error(
-                "model.ttt.base_lr_warmup = {}: give model.ttt.base_lr too, since the mixers of this model have different "
-                "defaults",
+                "model.ttt.base_lr_warmup = {}: give model.ttt.base_lr too, since the mixers of this model have "
+                "different defaults",
                 ttt.base_lr_warmup);
         if (layer.head_width % 2 != 0)
             throw usage_error(
-                "model.head_width = {}: rotation needs an even one; change model.width = {} or model.heads = {}",
+                "model.head_width = {}: rotation needs an even width; change model.width = {} or model.heads = {}",
                 layer.head_width, model.width, layer.heads);
         if (!config::has_attention_keys(model)) refuse_attention_keys(model, layer, name());
     }
@@ -74,13 +75,14 @@ class TttType final : public MixerType {
         if (const std::string why = MixerType::why_impossible(model, layer, layout); !why.empty()) return why;
         const TttOptions ttt(model);
         if (layout.divides_rows && layout.tensor > 1 && ttt.pre_conv)
-            return "parallel.sequence = true divides rows that the convolution of model.ttt.pre_conv = true needs together";
+            return "parallel.sequence = true splits rows that the convolution of model.ttt.pre_conv = true needs "
+                   "together";
         if (layout.context == 1) return "";
         const std::int64_t unit = layout.context * ttt.mini_batch;
         if (layout.length % unit != 0)
             return fmt::format(
-                "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: a stretch of a "
-                "sequence is whole mini-batches",
+                "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: each rank's part "
+                "of a sequence must be whole mini-batches",
                 layout.length, unit);
         return why_stretches_are_impossible(layout);
     }
