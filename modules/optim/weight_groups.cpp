@@ -43,11 +43,11 @@ void check_groups(const config::OptimizerSection& settings, const config::ModelD
         if (!trained)
             throw usage_error("optimizer.groups: the pattern \"{}\" matches frozen parameters only; remove the group{}",
                               group.match,
-                              model.adapters.rank > 0 ? ": of a model with adapters these alone are trained"
+                              model.adapters.rank > 0 ? ": with adapters, only the adapters are trained"
                                                       : ", or take them from model.frozen");
         if (!decides)
             throw usage_error(
-                "optimizer.groups: the pattern \"{}\" never decides, since patterns before it match all that it "
+                "optimizer.groups: the pattern \"{}\" has no effect, since earlier patterns match all that it "
                 "matches; move the group up, or remove it",
                 group.match);
     }
@@ -68,7 +68,7 @@ WeightGroup group_of(const config::OptimizerSection& settings, const model::Para
 
 GroupMap::GroupMap(kernels::Backend& backend, const model::ParameterSet& parameters,
                    const config::OptimizerSection& settings) {
-    memory_ = planned(backend.device(), "the groups of weights", [&](Arena& arena) {
+    memory_ = planned(backend.device(), "weight groups", [&](Arena& arena) {
         words_.clear();
         for (const model::Piece& piece : parameters.owned())
             words_.push_back(arena.allocate(Type::int32, {WeightGroups::words_for(piece.count)}));

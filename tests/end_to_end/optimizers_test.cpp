@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(groups_are_checked) {
             " --set 'model.frozen=[\"embedding/*\"]'");
     refuses("[{match=\"*\"}]", "has neither lr nor decay");
     refuses("[{match=\"*\",lr=1e-3},{match=\"embedding/*\",lr=1e-4}]",
-            "the pattern \"embedding/*\" never decides, since patterns before it match all that it matches");
+            "the pattern \"embedding/*\" has no effect, since earlier patterns match all that it matches");
     std::string many;
     for (int i = 0; i < 8; ++i) many += std::string(i > 0 ? "," : "") + "{match=\"*\",lr=1e-3}";
     refuses("[" + many + "]", "has 8 tables; at most 7 are possible");
