@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(working_memory_does_not_grow_in_a_recording) {
     NeedsScratch largest(std::size_t{40} << 20);
     const auto fails = [&] { const auto recording = backend().record([&] { largest.issue(); }); };
     BOOST_CHECK_EXCEPTION(fails(), Error, [](const Error& error) {
-        return error.code() == ExitCode::fault && says(error, "before it is recorded");
+        return error.code() == ExitCode::fault && says(error, "before it is captured");
     });
     largest.issue();
     const auto recording = backend().record([&] { largest.issue(); });

@@ -150,7 +150,7 @@ void with_head_width(const AttentionSizes& sizes, bool aligned, Function&& funct
     }
     if (width <= 64) return function(HeadWidth<T, 64, false, false>{});
     if (width <= widest_head_on_gpu) return function(HeadWidth<T, widest_head_on_gpu, false, false>{});
-    throw usage_error("attention on a GPU takes heads of up to {} columns, these have {}: use more heads",
+    throw usage_error("attention on a GPU supports heads of up to {} columns, but these have {}: use more heads",
                       widest_head_on_gpu, width);
 }
 

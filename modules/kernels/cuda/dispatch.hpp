@@ -28,7 +28,8 @@ void dispatch(Type type, Function&& function) {
         case Type::fp16:
             return function(fp16{});
         default:
-            throw fault_error("a kernel was called with a tensor of {}; it takes fp32, bf16 and fp16", type_name(type));
+            throw fault_error("a kernel was called with a tensor of {}; it supports fp32, bf16 and fp16",
+                              type_name(type));
     }
 }
 

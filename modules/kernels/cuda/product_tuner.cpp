@@ -19,15 +19,15 @@ namespace cuda {
 namespace {
 
 constexpr int most_proposals = 8;
-// A proposal runs twice, checked and timed, and then in some rounds as often as fits into a round's time; its best round
-// counts. A round is one launch of a recording, as in a step: the host would take longer to issue a short product than
-// the GPU to run it.
+// A proposal runs twice, checked and timed, and then in some rounds as often as fits into a round's time; its best
+// round counts. A round is one launch of a recording, as in a step: the host would take longer to issue a short product
+// than the GPU to run it.
 constexpr int rounds = 3, most_runs = 50;
 constexpr double round_seconds = 1e-3;
 
 class TimingEvent {
   public:
-    TimingEvent() { check_cuda(cudaEventCreate(&event_), "making an event"); }
+    TimingEvent() { check_cuda(cudaEventCreate(&event_), "creating an event"); }
     TimingEvent(const TimingEvent&) = delete;
     TimingEvent& operator=(const TimingEvent&) = delete;
     ~TimingEvent() { static_cast<void>(cudaEventDestroy(event_)); }

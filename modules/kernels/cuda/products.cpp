@@ -27,7 +27,7 @@ cudaDataType_t cuda_type(Type type) {
         case Type::fp16:
             return CUDA_R_16F;
         default:
-            throw fault_error("a matrix product was called with a tensor of {}; it takes fp32, bf16 and fp16",
+            throw fault_error("a matrix product was called with a tensor of {}; it supports fp32, bf16 and fp16",
                               type_name(type));
     }
 }
@@ -171,11 +171,11 @@ void say_not_fused(const ProductKind& kind) {
 }
 
 CudaBackend::Products::Products(CudaContext& context)
-    : context_(context), workspace_(context.device(), workspace_bytes, "the matrix products' working memory") {
+    : context_(context), workspace_(context.device(), workspace_bytes, "the matrix-product workspace") {
     cublasLtHandle_t handle = nullptr;
     const cublasStatus_t status = cublasLtCreate(&handle);
     if (status != CUBLAS_STATUS_SUCCESS)
-        throw fault_error("cuBLASLt does not start on this GPU: {} ({})", cublasLtGetStatusName(status),
+        throw fault_error("cuBLASLt cannot be initialized on this GPU: {} ({})", cublasLtGetStatusName(status),
                           static_cast<int>(status));
     handle_.reset(handle);
 }

@@ -23,7 +23,7 @@ CudaRecording::CudaRecording(std::shared_ptr<CudaContext> context, const std::fu
     const cudaStream_t stream = context_->compute();
     Graph recorded;
     // Thread-local: other threads may use the GPU meanwhile.
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a recording");
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "starting a stream capture");
     try {
         issue();
     } catch (...) {
@@ -32,8 +32,8 @@ CudaRecording::CudaRecording(std::shared_ptr<CudaContext> context, const std::fu
         static_cast<void>(cudaGetLastError());
         throw;
     }
-    check_cuda(cudaStreamEndCapture(stream, &recorded.graph), "ending a recording");
-    check_cuda(cudaGraphInstantiate(&graph_, recorded.graph, 0), "making a recording ready");
+    check_cuda(cudaStreamEndCapture(stream, &recorded.graph), "ending a stream capture");
+    check_cuda(cudaGraphInstantiate(&graph_, recorded.graph, 0), "instantiating a CUDA graph");
 }
 
 CudaRecording::~CudaRecording() {
@@ -41,12 +41,12 @@ CudaRecording::~CudaRecording() {
 }
 
 void CudaRecording::run() {
-    check_cuda(cudaGraphLaunch(graph_, context_->compute()), "running a recording");
+    check_cuda(cudaGraphLaunch(graph_, context_->compute()), "launching a CUDA graph");
 }
 
 bool is_recording(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check_cuda(cudaStreamIsCapturing(stream, &status), "asking whether a stream is being recorded");
+    check_cuda(cudaStreamIsCapturing(stream, &status), "querying whether a stream is being captured");
     return status != cudaStreamCaptureStatusNone;
 }
 

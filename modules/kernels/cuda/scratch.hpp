@@ -28,12 +28,12 @@ class CudaBackend::Scratch {
     void grow(std::size_t bytes) {
         if (is_recording(context_.compute()))
             throw fault_error(
-                "an operation that is being recorded needs {} of working memory for the first time; it must run once "
-                "before it is recorded",
+                "an operation being captured into a CUDA graph needs {} of workspace for the first time; it must run "
+                "once before it is captured",
                 human_bytes(static_cast<double>(bytes)));
         const std::size_t last = blocks_.empty() ? 0 : blocks_.back().capacity();
         const std::size_t wanted = std::max(bytes, last + last / 2);
-        blocks_.emplace_back(context_.device(), (wanted + step - 1) / step * step, "the kernels' working memory");
+        blocks_.emplace_back(context_.device(), (wanted + step - 1) / step * step, "the kernel workspace");
     }
 
     CudaContext& context_;
