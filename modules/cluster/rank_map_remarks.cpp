@@ -174,7 +174,7 @@ void on_devices(const View& view, std::vector<std::string>& remarks) {
                                       vendor_name(vendor), plural(count), count == 1 ? "is" : "are"));
     for (const RankSeat& seat : view.seats) {
         if (seat.gpu.empty() || (view.gpu(seat.gpu) && !view.gpu(seat.gpu)->near.empty())) continue;
-        remarks.emplace_back("unknown which cores are near the GPUs");
+        remarks.emplace_back("it is unknown which cores are near the GPUs");
         break;
     }
     std::map<int, std::vector<int>> kinds;

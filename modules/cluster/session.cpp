@@ -178,7 +178,7 @@ int Session::run(const std::function<int()>& body) {
             abort_all_ranks(static_cast<ExitCode>(own[0]));
         }
         if (sentence.empty() && seconds_now() - start > end_patience_seconds) {
-            log::error("this rank is done, the others have not finished for {:.0f} s: aborting them",
+            log::error("this rank is done, but the others have not finished for {:.0f} s: aborting them",
                        end_patience_seconds);
             abort_all_ranks(ExitCode::watchdog);
         }

@@ -94,7 +94,7 @@ std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr
 #if defined(LOCKSTEP_NCCL)
     const std::string nccl = nccl_version_text();
     if (why_staged.empty() && world.all_maximum(nccl.empty() ? 1 : 0) != 0)
-        why_staged = "; NCCL is not usable on every rank";
+        why_staged = "; NCCL is not available on every rank";
     if (why_staged.empty()) return std::make_unique<NcclSource>(std::move(context), nccl);
 #else
     if (why_staged.empty()) why_staged = "; built without NCCL";
