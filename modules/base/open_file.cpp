@@ -110,7 +110,7 @@ std::uint64_t OpenFile::read_up_to(void* data, std::uint64_t bytes, std::uint64_
 
 void OpenFile::read(void* data, std::uint64_t bytes, std::uint64_t offset) const {
     const std::uint64_t done = read_up_to(data, bytes, offset);
-    if (done < bytes) throw damaged_error("{} is cut short: it ends at byte {} or before", path_, offset + done);
+    if (done < bytes) throw damaged_error("{} is cut short: it ends at or before byte {}", path_, offset + done);
 }
 
 void OpenFile::write(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
@@ -157,13 +157,13 @@ void OpenFile::reserve(std::uint64_t bytes, std::uint64_t offset) const {
     if (::fstatvfs(descriptor_, &space) != 0)
         throw fault_error("the free space for {} cannot be read: {}", path_, system_error_text());
     if (static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize < bytes)
-        throw fault_error("{} bytes for {} are not free on its disk", bytes, path_);
+        throw fault_error("fewer than {} bytes are free on the disk of {}", bytes, path_);
     resize(std::max(this->bytes(), offset + bytes));
 }
 
 void OpenFile::resize(std::uint64_t bytes) const {
     if (repeat_interrupted([&] { return ::ftruncate(descriptor_, static_cast<off_t>(bytes)); }) != 0)
-        throw fault_error("{} cannot be made {} bytes long: {}", path_, bytes, system_error_text());
+        throw fault_error("{} cannot be resized to {} bytes: {}", path_, bytes, system_error_text());
 }
 
 void OpenFile::sync() const {

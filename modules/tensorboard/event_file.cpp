@@ -37,7 +37,7 @@ std::int64_t last_in(const std::string& folder) {
 OpenFile create_in(const std::string& folder) {
     std::error_code problem;
     fs::create_directories(folder, problem);
-    if (problem) throw fault_error("the folder {} cannot be made: {}", folder, problem.message());
+    if (problem) throw fault_error("the folder {} cannot be created: {}", folder, problem.message());
     const std::int64_t seconds = std::max(static_cast<std::int64_t>(wall_seconds()), last_in(folder) + 1);
     const std::string path = fmt::format("{}/{}{:010}.{}", folder, beginning, seconds, host_name());
     OpenFile::create(path);
