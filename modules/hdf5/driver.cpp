@@ -21,11 +21,11 @@ void DiskFile::read(std::uint64_t offset, void* data, std::uint64_t bytes) const
 }
 
 void DiskFile::write(std::uint64_t, const void*, std::uint64_t) {
-    throw fault_error("{} was opened to be read", file_.path());
+    throw fault_error("{} was opened read-only", file_.path());
 }
 
 void DiskFile::resize(std::uint64_t) {
-    throw fault_error("{} was opened to be read", file_.path());
+    throw fault_error("{} was opened read-only", file_.path());
 }
 
 namespace {
