@@ -84,8 +84,8 @@ std::string why_impossible(const config::RunDescription& description, const conf
         return fmt::format("parallel.tensor = {} is more than model.vocabulary = {}", grid.tensor, model.vocabulary);
     if (grid.pipeline * interleave > model.layers)
         return fmt::format(
-            "{} pieces (parallel.pipeline x parallel.interleave) of model.layers = {} would leave some "
-            "without a block",
+            "parallel.pipeline x parallel.interleave = {} is more than model.layers = {}, which would leave some "
+            "stages without a block",
             grid.pipeline * interleave, model.layers);
     if (description.parallel.zero == 0 && grid.replicas() > 1 &&
         optim::optimizer_of(description.optimizer).needs_division())

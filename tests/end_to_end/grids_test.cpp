@@ -274,7 +274,7 @@ BOOST_AUTO_TEST_CASE(are_refused_with_the_nearest_possible_ones) {
     refuses(layout(1, 3, 1), 3, "parallel.tensor = 3 does not divide model.heads = 4",
             "data 3 x tensor 1 x pipeline 1");
     refuses(layout(2, 2, 1), 3, "data 2 x tensor 2 x pipeline 1 needs 4 ranks, but 3 were started", "data 3");
-    refuses(layout(1, 1, 4, 1, 0, 2), 4, "would leave some without a block", "data 2 x tensor 1 x pipeline 2");
+    refuses(layout(1, 1, 4, 1, 0, 2), 4, "would leave some stages without a block", "data 2 x tensor 1 x pipeline 2");
     GridCase attention = layout(1, 1, 1, 3);
     attention.mixer = "attention";
     refuses(attention, 3, "parallel.context = 3 does not divide batch.length = 32", "data 3 x tensor 1 x pipeline 1");
