@@ -1,4 +1,4 @@
-// What the command lines of both programs share: the command `help`, and what is said of one that cannot be parsed. A
+// What the command lines of both programs share: the command `help`, and errors for one that cannot be parsed. A
 // library of its own, lockstep::command_line, for whoever has a main().
 #pragma once
 

@@ -1,4 +1,5 @@
-// Files read and written at offsets. Every call finishes or throws: interrupted calls are repeated, partial ones go on.
+// Files read and written at offsets. Every call finishes or throws: interrupted calls are repeated, partial ones
+// continued.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ struct State {
     std::int64_t ranks = 1, threads = 1;  // of the run that wrote it; with processor and commit
     std::string processor, commit;        // they decide whether a resume is bit-identical
     bool finished = false;                // the schedule was completed
-    // Where a checkpoint holds adapters alone: the model that they were trained beside, by its absolute path and the
+    // Where a checkpoint holds adapters alone: the model that they were trained on, by its absolute path and the
     // checksum of its parameters.
     std::string base, base_checksum;
 };
@@ -139,7 +139,7 @@ void load(const std::string& path, const std::vector<Entry>& entries, cluster::H
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
 
 // The newest undamaged checkpoint of a folder, all checksums verified; "" if there is none. `skipped` gets one sentence
-// for each one passed over.
+// for each one skipped.
 std::string find_newest(const std::string& folder, std::vector<std::string>& skipped);
 // Removes what a killed process left behind: unfinished files, and checkpoints older than the newest `keep` up to
 // `step`. Returns the names.

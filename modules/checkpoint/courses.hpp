@@ -1,6 +1,6 @@
-// The courses of a run: each launch begins one, at the step from which it goes on. A local checkpoint is of one, and
-// counts as long as no later course began before its step. The list lies with the shared checkpoints: a node that was
-// away, or parts of an earlier run of the same name, cannot bring back what was left.
+// The courses of a run: each launch starts one, at the step it continues from. A local checkpoint belongs to one, and
+// is valid as long as no later course started before its step. The list is kept with the shared checkpoints: a node
+// that was away, or parts of an earlier run of the same name, cannot bring back an abandoned course.
 #pragma once
 
 #include <cstdint>

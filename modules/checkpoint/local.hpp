@@ -36,13 +36,13 @@ class LocalWriter {
     bool begin(const Contents& contents, const std::vector<Entry>& entries);
     Writer::Progress progress() const;  // of this rank; local and cheap
     // Collective, once no rank is `writing`: every part and copy gets its name, and all but the newest two complete
-    // local checkpoints go; or, if any rank failed, this one does. Returns whether it was committed.
+    // local checkpoints are removed; or, if any rank failed, this one is. Returns whether it was committed.
     bool commit();
     const Writer::Cost& cost() const;  // of the last one committed; bytes: of all parts and copies
-    // Collective. Where the last one could not be written, those before `step` go, of which there is a shared one: they
-    // may be what fills a disk.
+    // Collective. If the last one could not be written, removes those before `step`, which has a shared one: they may
+    // be what fills the disk.
     void make_room(std::int64_t step);
-    // Collective: all parts of this run on the launch's nodes go.
+    // Collective: removes all parts of this run on the launch's nodes.
     void remove_all();
 
   private:
@@ -60,11 +60,10 @@ struct LocalCheckpoint {
     int own() const, copies() const;  // how many of these are of the ranks that wrote them, and partners' copies
 };
 
-// Collective: what the launch's nodes have, complete and counting, newest first. Files that cannot be read are passed
-// over.
+// Collective: what the launch's nodes have, complete and counting, newest first. Unreadable files are skipped.
 std::vector<PartSet> find_local(const LocalPlace& place, const std::vector<Course>& courses, cluster::HostGroup& group);
-// Collective: reads all blocks of the set's parts, each on its node, divided among the ranks there; of a part that is
-// damaged the next source. A warning says what is passed over. Nothing if a part has no whole source.
+// Collective: reads all blocks of the set's parts, each on its node, divided among the ranks there; if a
+// source of a part is damaged, the next one. Warns of what is skipped. Nothing if a part has no whole source.
 std::optional<LocalCheckpoint> open_local(const LocalPlace& place, const PartSet& set, cluster::HostGroup& group);
 // Collective. As load() of a file.
 void load_local(const LocalPlace& place, const LocalCheckpoint& checkpoint, const std::vector<Entry>& entries,

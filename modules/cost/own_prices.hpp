@@ -11,7 +11,7 @@
 namespace lockstep::cost {
 
 // What a run with precision.compute = `compute` computes in there, time and memory alike: on a CPU calibrated as having
-// no bf16, fp32 in its stead. Usage error: fp16 on a CPU.
+// no bf16, fp32 instead. Usage error: fp16 on a CPU.
 config::Precision precision_on(const config::Machine& machine, config::Precision compute);
 
 // Of a rank of the grid. Ranks that share a layer, a sequence or gradients form groups, `stride` ranks apart, which lie

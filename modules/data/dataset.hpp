@@ -30,8 +30,8 @@ struct DatasetOptions {
     std::uint64_t seed = 1;
     bool random = true;  // false: in text order
     // Keeps documents apart: none predicts another's tokens, and each begins at a multiple of `document_alignment`
-    // tokens in its window, behind padding that repeats the last token of the one before. A document that a window's
-    // end cuts begins anew in the next window. Memory: 8 bytes a document, 16 where the alignment is above 1.
+    // tokens in its window, behind padding that repeats the last token of the one before. A document cut by the
+    // end of a window starts over in the next one. Memory: 8 bytes per document, 16 where the alignment is above 1.
     bool separate_documents = false;
     std::int64_t document_alignment = 1;  // tokens; the length is a multiple
     std::string key = "[data] train";     // key of the run description, named in errors

@@ -1,6 +1,6 @@
 // Internal: windows of a source whose documents are kept apart. The documents, each padded with its last token to a
 // multiple of the alignment, stand one after another; windows of `length` tokens tile that padded stream, and what
-// remains at its end is dropped. A document that a window's end cuts begins anew in the next window.
+// remains at its end is dropped. A document cut by the end of a window starts over in the next one.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ struct Input {
 
 // - A path that does not exist and holds *, ? or [ is a pattern for files and folders: its matches in byte order.
 // - A folder with token files (.h5, .bin, Megatron's pairs) and no text: these files in byte order; not those of
-//   folders inside. With text, raw .bin files without any header are passed over, as other files are.
+//   folders inside. With text, raw .bin files without a header are skipped, as other files are.
 // - Every other folder, and every file that is not known as tokens: text.
 // Usage errors: a missing path, a pattern without matches, a folder with text and known token files, or with token
 // files for training and for validation.

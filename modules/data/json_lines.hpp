@@ -18,12 +18,12 @@ bool is_json_lines(std::string_view path, bool named);
 class JsonLines {
   public:
     static constexpr std::size_t longest_line = std::size_t{64} << 20;  // bytes
-    static constexpr int deepest = 256;                                 // arrays and objects inside one another
+    static constexpr int deepest = 256;                                 // nesting of arrays and objects
 
     JsonLines(const std::string& path, std::string field);
-    // The text of the next line that has some; false: the end. Lines of white space are passed over, empty texts
-    // counted. Errors have the line's number. Damaged: no JSON object, a line too long or nested too deeply. Usage: no
-    // such field, a field that is no text. Memory: a few times the line's length.
+    // The text of the next line that has some; false: the end. Lines of white space are skipped, empty texts counted.
+    // Errors name the line. Damaged: not a JSON object, a line too long or nested too deeply. Usage: no such field, a
+    // field that is not a string. Memory: a few times the line's length.
     bool next(std::string& text);
     std::int64_t line() const { return number_; }  // of that text, from 1
     std::int64_t empty() const { return empty_; }

@@ -28,7 +28,7 @@ struct PackOptions {
 
 struct PackResult {
     std::int64_t files = 0, skipped_files = 0, bytes = 0, tokens = 0, vocabulary = 0;
-    std::int64_t documents = 0, empty_documents = 0;  // the latter are passed over
+    std::int64_t documents = 0, empty_documents = 0;  // the latter are skipped
     double byte_entropy = 0;                          // H(byte), nats, of the text with byte 0 between documents
     double conditional_entropy = 0;                   // H(byte | previous byte), nats
     std::uint64_t checksum = 0;                       // XXH3 of the bytes of all tokens

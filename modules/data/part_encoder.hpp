@@ -15,8 +15,8 @@ class PartEncoder {
     PartEncoder& operator=(const PartEncoder&) = delete;
     virtual ~PartEncoder() = default;
 
-    // Where encoding goes on: a position in the document, and whether a text begins there (the document itself, or what
-    // stands behind a special token).
+    // Where encoding continues: a position in the document, and whether a text begins there (the document itself, or
+    // what follows a special token).
     struct Place {
         std::size_t at = 0;
         bool fresh = true;

@@ -53,7 +53,7 @@ class TextReader {
     // So far:
     std::uint64_t consumed() const;  // bytes of the files on disk
     std::int64_t documents() const { return documents_; }
-    std::int64_t empty_documents() const { return empty_documents_; }  // passed over, in JSON Lines
+    std::int64_t empty_documents() const { return empty_documents_; }  // skipped, in JSON Lines
     std::uint64_t text_bytes() const { return text_bytes_; }           // without document boundaries
 
   private:

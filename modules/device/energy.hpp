@@ -16,7 +16,7 @@ class EnergyMeter {
     explicit EnergyMeter(const std::vector<std::string>& gpus, const std::string& root = "");
 
     bool works() const { return !counters_.empty(); }
-    // "RAPL (package-0, dram) and NVML (2 GPUs)"; where nothing can be read, why: "no counters are there".
+    // "RAPL (package-0, dram) and NVML (2 GPUs)"; where nothing can be read, why: "no counters found".
     const std::string& about() const { return about_; }
     // Joules since the last call, or since construction.
     double take();

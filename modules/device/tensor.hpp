@@ -62,7 +62,7 @@ class Tensor {
         LOCKSTEP_ASSERT(dense());
         return data_;
     }
-    void* strided_data() const { return data_; }  // for those who heed stride()
+    void* strided_data() const { return data_; }  // for callers that respect stride()
 
     template <class Element>
     Element* as() const {

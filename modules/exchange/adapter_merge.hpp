@@ -1,4 +1,4 @@
-// A checkpoint's adapters (model/adapters.hpp), added to the weights that they stand beside.
+// A checkpoint's adapters (model/adapters.hpp), merged into the weights that they adapt.
 #pragma once
 
 #include <cstdint>

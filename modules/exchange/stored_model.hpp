@@ -1,5 +1,5 @@
 // A model where it is stored: a checkpoint, or a folder in the Hugging Face layout. A checkpoint may hold adapters
-// alone (checkpoint.adapters_alone); its base, the model that they were trained beside, is then stored elsewhere.
+// alone (checkpoint.adapters_alone); its base, the model that they were trained on, is then stored elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class StoredModel {
 
     // Collective. Fills the entries. Damaged error for a value that is not finite.
     void load(const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group) const;
-    // Collective. Likewise those that take_base_entries() took; adapters that are stored here too are passed over.
+    // Collective. Likewise those that take_base_entries() took; adapters that are stored here too are skipped.
     void load_as_base(std::vector<checkpoint::Entry> entries, cluster::HostGroup& group) const;
     // Collective. Elements of "parameters/NAME", in fp32; not longer than this. Damaged error as load().
     checkpoint::Source source(cluster::HostGroup& group) const;

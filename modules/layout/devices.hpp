@@ -1,4 +1,4 @@
-// What a rank computes on, and what carries tensors between ranks: decided once, alike on all ranks.
+// What a rank computes on, and what carries tensors between ranks: decided once, the same on all ranks.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ struct Devices {
 // cores and memory.
 Devices open_devices(config::DeviceChoice choice, const cluster::Session& session, bool bind);
 
-// For a process that is no rank of anything.
+// For a process that runs alone, without other ranks.
 Devices open_device_alone(config::DeviceChoice choice);
 
 }  // namespace lockstep::layout

@@ -8,7 +8,7 @@
 
 namespace lockstep::plan {
 
-// The interval that loses least between the time of writing and the work done again: sqrt(2 cost MTBF), to first order
+// The interval that loses least between the time of writing and the work redone: sqrt(2 cost MTBF), to first order
 // in cost / MTBF. Young 1974, "A first order approximation to the optimum checkpoint interval"; Daly 2006, "A higher
 // order estimate of the optimum checkpoint interval for restart dumps". Not less than the cost: one is written at a
 // time. Seconds.
@@ -16,12 +16,12 @@ double best_checkpoint_interval(double cost, double mean_time_between_failures);
 
 struct CheckpointIntervals {             // seconds; 0 where a rate is not known
     double between_failures = 0;         // of the job: of a node, divided by the nodes
-    double local_cost = 0, local = 0;    // every node's share to its disk, another node's beside it
+    double local_cost = 0, local = 0;    // every node's share to its disk, plus another node's
     double shared_cost = 0, shared = 0;  // to the shared file system
     bool any() const { return local > 0 || shared > 0; }
 };
 // Of our own program, on machines with failures.node_mtbf_hours. Costs are the time until all is on the disks: training
-// goes on beside, so that they are upper bounds.
+// continues meanwhile, so they are upper bounds.
 CheckpointIntervals checkpoint_intervals(const config::Machine& machine, const cost::Job& job,
                                          const cost::Layout& layout);
 // "local every 3 min 10 s (95 steps), shared every 21 min (640 steps), with a node failure every 41 h"; "" for none.

@@ -16,7 +16,8 @@ namespace lockstep::tensorboard {
 // whole, or not at all; none is synced.
 class EventFile {
   public:
-    // Of a launch whose first step is `first_step`: what earlier launches wrote of it and later ones is shown no more.
+    // Of a launch whose first step is `first_step`: what earlier launches wrote for it and later steps is no longer
+    // shown.
     EventFile(const std::string& folder, std::int64_t first_step);
 
     void add_scalars(std::int64_t step, const std::vector<Scalar>& scalars);

@@ -1,5 +1,5 @@
 // Divides a document into the pieces that byte-pair encoding works on, as tokenizer.json says: added tokens,
-// normalization, patterns. From a position between two pieces it can go on without knowing what was before, so that
+// normalization, patterns. From a position between two pieces it can continue without knowing what came before, so that
 // threads can work on parts of one document and the result does not depend on where it was cut.
 #pragma once
 
@@ -44,7 +44,7 @@ class Divider {
         TextChanges repairs, compositions;
     };
     // Gives the pieces of text[from.at, …) to `taker` until one ends at `end` or behind, or the text is over; moves
-    // `from` to where that is. `open`: the document goes on behind `text`; false if the pieces depend on how.
+    // `from` to where that is. `open`: the document continues after `text`; false if the pieces depend on how.
     bool divide(std::string_view text, bool open, Place& from, std::size_t end, Scratch& scratch,
                 PieceTaker& taker) const;
 

@@ -28,7 +28,7 @@ class SplitPattern {
         Found found = Found::nothing;
         std::size_t begin = 0, end = 0;
     };
-    // The first match in `text`, valid UTF-8, from `from` on. `open`: the text goes on behind its end; if the first
+    // The first match in `text`, valid UTF-8, from `from` on. `open`: the text continues after its end; if the first
     // match would depend on how, `open` is found, and `begin` is where it may begin.
     Result find(std::string_view text, std::size_t from, bool open, Scratch& scratch) const;
 

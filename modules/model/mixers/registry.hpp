@@ -74,7 +74,7 @@ class MixerType : public config::Kind {
     // whether it computes scores of token pairs, which a program may write to memory
     virtual bool scores_pairs() const { return false; }
 
-    // Whether its passes heed PassShape::documents; without, a run that keeps documents apart is refused.
+    // Whether its passes respect PassShape::documents; without, a run that keeps documents apart is refused.
     virtual bool keeps_documents_apart() const { return false; }
     // Tokens that documents that are kept apart must begin at multiples of, so that sequences can be divided.
     virtual std::int64_t document_alignment(const config::ModelDescription&) const { return 1; }
