@@ -227,7 +227,7 @@ calibrate::KeptRounds rounds_of_all(const std::string& path, const std::string& 
     times.resize(static_cast<std::size_t>(extent[0]), std::vector<double>(static_cast<std::size_t>(extent[1])));
     for (std::vector<double>& of_one : times) control.broadcast(of_one.data(), of_one.size() * sizeof(double), 0);
     if (control.rank() == 0 && extent[1] > 0)
-        log::info("going on after {} finished round{} of {}", extent[1], plural(extent[1]), path);
+        log::info("resuming after {} finished round{} of {}", extent[1], plural(extent[1]), path);
     return kept;
 }
 
@@ -255,7 +255,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     calibration.bf16 = options.precision != "fp32" && has_bf16;
     if (options.precision == "bf16" && !has_bf16)
         throw usage_error(
-            "--precision bf16: some rank's processor lacks bf16 instructions; training would compute in fp32");
+            "--precision bf16: at least one rank's processor lacks bf16 instructions; training would compute in fp32");
     calibration.quick = options.quick;
     calibration.folder = options.folder;
     const double start = seconds_now();
@@ -265,8 +265,8 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     cluster::on_root(*control, [&] {
         if (options.out.empty() || options.busy || options.quick || busy <= config::Rates::most_busy_share) return;
         throw usage_error(
-            "other programs use {:.0f} % of this node's cores, so that its rates would be wrong; wait until it is idle, or "
-            "add --busy, which marks the file",
+            "other programs use {:.0f} % of this node's cores, which would distort its rates; wait until it is idle, "
+            "or add --busy, which marks the file",
             100 * busy);
     });
     const std::string rounds = calibrate::rounds_file(options.out),
@@ -284,7 +284,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
             try {
                 calibrate::write_rounds(rounds, settings, {times, kept.busy_share});
             } catch (const Error& problem) {
-                if (!std::exchange(told, true)) log::warning("finished rounds are not kept: {}", problem.what());
+                if (!std::exchange(told, true)) log::warning("finished rounds are not saved: {}", problem.what());
             }
         };
     config::Rates rates = calibrate::calibrate(rank, calibration);
@@ -294,7 +294,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     measure_team(session, devices, rank, options.quick, rates);
     if (session.rank() != 0) return 0;
     if (const std::string doubt = rates.doubt(); !doubt.empty())
-        log::warning("{}: these rates are doubtful; measure again when the machine is idle", doubt);
+        log::warning("{}: these rates are unreliable; measure again when the machine is idle", doubt);
     if (!options.out.empty()) {
         write_whole_file(options.out, config::to_toml(machine_of(rates, devices, session)));
         std::error_code ignored;
@@ -330,14 +330,16 @@ void add_bench(CLI::App& program, Action& action) {
     command
         ->add_option("--folder", options->folder, "Folder whose write speed is measured; a few MiB, removed afterwards")
         ->type_name("FOLDER");
-    command->add_flag("--quick", options->quick, "Tiny sizes: a check that takes seconds; the rates mean little");
-    command->add_flag("--busy", options->busy, "Calibrate though other programs run here; the file says so");
+    command->add_flag("--quick", options->quick,
+                      "Tiny sizes: a check that takes seconds; the rates are not meaningful");
+    command->add_flag("--busy", options->busy,
+                      "Calibrate even if other programs are running here; the file records it");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->footer(
         "Start it like training, with one rank per core or GPU, on otherwise idle nodes.\n"
         "Example: mpirun -np 2 lockstep bench --calibrate machine.toml\n"
-        "Cut off, it goes on after its finished rounds, kept in FILE.rounds, when it is started again.\n"
-        "What is measured, and what follows from it: docs/planner-own-program.md");
+        "If interrupted, launch it again: it resumes after the finished rounds, which FILE.rounds keeps.\n"
+        "What is measured and how the planner uses it: docs/planner-own-program.md");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

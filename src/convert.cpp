@@ -36,7 +36,7 @@ class Progress {
         return [this](std::uint64_t done, std::uint64_t total) {
             // Thrown on all ranks; what is unfinished is removed.
             if (const int signal = watch::requested_signal(); signal != 0)
-                throw fault_error("the conversion was interrupted by {}; nothing is written",
+                throw fault_error("the conversion was interrupted by {}; nothing was written",
                                   watch::signal_word(signal));
             shown_.show(static_cast<std::int64_t>(done), static_cast<std::int64_t>(total));
         };
@@ -71,7 +71,8 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
             throw usage_error("--shard-size does not apply to --adapters, which are always in one file");
         if (to_checkpoint && (options.type_given || options.shard_given || options.adapters))
             throw usage_error(
-                "{} applies only when a folder is made; {} becomes a checkpoint, one fp32 file of the whole model",
+                "{} applies only when the output is a folder; {} becomes a checkpoint, a single fp32 file of the whole "
+                "model",
                 options.type_given    ? "--dtype"
                 : options.shard_given ? "--shard-size"
                                       : "--adapters",
@@ -86,7 +87,7 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
                    options.ema ? ", averaged parameters" : "");
         return;
     }
-    fmt::print("{}: {}{} as {}{}; the optimizer's state is not part of it\n", options.out,
+    fmt::print("{}: {}{} as {}{}; it does not include optimizer state\n", options.out,
                options.adapters ? "adapters of a " : "", converted.architecture, options.type,
                options.ema ? ", averaged parameters" : "");
     if (!options.adapters && converted.tokenizer_kind.empty())
@@ -96,13 +97,14 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
 void convert_folder(const Options& options, cluster::HostGroup& group) {
     cluster::together(group, [&] {
         if (options.type_given || options.shard_given || options.ema || options.adapters)
-            throw usage_error("{} applies only when a checkpoint is converted; a checkpoint is always one fp32 file",
-                              options.type_given    ? "--dtype"
-                              : options.shard_given ? "--shard-size"
-                              : options.ema         ? "--ema"
-                                                    : "--adapters");
+            throw usage_error(
+                "{} applies only when a checkpoint is converted; a new checkpoint is always a single fp32 file",
+                options.type_given    ? "--dtype"
+                : options.shard_given ? "--shard-size"
+                : options.ema         ? "--ema"
+                                      : "--adapters");
         if (!options.base.empty() && !exchange::is_adapter_folder(options.in))
-            throw usage_error("--base applies only when adapters alone are converted; {} has no {}", options.in,
+            throw usage_error("--base applies only when converting adapters alone; {} has no {}", options.in,
                               exchange::adapter_config_name);
     });
     const exchange::Converted converted =
@@ -142,40 +144,39 @@ int run(const Options& options) {
 void add_convert(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand(
         "convert",
-        "Make a Hugging Face folder of a checkpoint, a checkpoint of such a folder, or one with adapters merged (also "
-        "under mpirun)");
+        "Convert a checkpoint to a Hugging Face folder or back, or merge adapters into their model (also under "
+        "mpirun)");
     const auto options = std::make_shared<Options>();
     command
         ->add_option("IN", options->in,
-                     "A checkpoint, a run's folder for its newest, a folder with config.json and safetensors, or one "
-                     "of PEFT's with adapters")
+                     "A checkpoint, a run's folder for its newest, a Hugging Face folder (config.json and "
+                     "safetensors), or a PEFT folder of adapters")
         ->required();
     command
         ->add_option("OUT", options->out,
-                     "What to make: of a folder a checkpoint; of a checkpoint a folder, or if it ends "
-                     "with .h5 a checkpoint of the model alone, adapters merged. It must not exist")
+                     "Output, which must not exist: from a folder, a checkpoint; from a checkpoint, a folder, or if "
+                     "OUT ends with .h5, a checkpoint of the model alone, adapters merged")
         ->required();
     CLI::Option* type =
         command->add_option("--dtype", options->type, "Type of the folder's tensors: fp32, bf16 or fp16")
             ->capture_default_str();
     CLI::Option* shard =
         command
-            ->add_option(
-                "--shard-size", options->shard_bytes,
-                "Largest amount of tensor data in a file of the folder: bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
+            ->add_option("--shard-size", options->shard_bytes,
+                         "Maximum tensor data per file of the folder: bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
             ->transform(CLI::AsSizeValue(true))
             ->check(above_zero());
     command->add_flag("--adapters", options->adapters,
-                      "Write the adapters alone, as PEFT has them, instead of merging them into the weights");
+                      "Write only the adapters, in PEFT's format, instead of merging them into the weights");
     command->add_option("--base", options->base,
-                        "Base model of adapters alone: for PEFT's, a Hugging Face folder; for a checkpoint's, a "
-                        "checkpoint or folder (default: the one that they name)");
+                        "Base model of the adapters: for PEFT's, a Hugging Face folder; for a checkpoint's, a "
+                        "checkpoint or folder (default: the one they name)");
     command->add_flag("--ema", options->ema, "Write the averages of optimizer.ema instead of the parameters");
     command->footer(
         "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"
         "          lockstep convert SmolLM2-135M smollm2.h5\n"
         "          lockstep convert runs/fine merged.h5\n"
-        "docs/hugging-face.md says which models are mapped to which.");
+        "Supported models and how they are mapped: docs/hugging-face.md");
     command->callback([options, type, shard, &action] {
         options->type_given = type->count() > 0;
         options->shard_given = shard->count() > 0;

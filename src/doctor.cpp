@@ -38,10 +38,10 @@ std::vector<std::string> read_hosts(const std::string& path) {
         const bool is_name =
             std::all_of(host.begin(), host.end(), [](unsigned char letter) { return letter > ' ' && letter < 0x7f; });
         if (host.empty() || !is_name)
-            throw usage_error("--nodes-file {}: its line {} does not begin with a host", path, number);
+            throw usage_error("--nodes-file {}: line {} does not begin with a host", path, number);
         hosts.push_back(host);
     }
-    if (hosts.empty()) throw usage_error("--nodes-file {} has no host; write one in each line", path);
+    if (hosts.empty()) throw usage_error("--nodes-file {} names no host; write one per line", path);
     return hosts;
 }
 
@@ -76,15 +76,16 @@ int run(const Options& options) {
 void add_doctor(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand(
-        "doctor", "Look for slow links, bad settings and wrong clocks of a job's nodes: mpirun -np N lockstep doctor");
+        "doctor", "Check a job's nodes for slow links, bad settings and wrong clocks: mpirun -np N lockstep doctor");
     command
         ->add_option("--nodes-file", options->nodes_file,
-                     "Hosts that should have ranks, one in each line; those without, and others, are named")
+                     "File of the hosts that should have ranks, one per line; listed hosts without ranks and unlisted "
+                     "hosts with ranks are reported")
         ->type_name("FILE");
     command->add_option("--device", options->device,
-                        "auto, cpu or cuda: links between GPUs are measured where there are some");
+                        "auto, cpu or cuda: links between GPUs are measured where GPUs are in use");
     command->add_option("--format", options->format, "text, markdown, csv (links only) or json");
-    command->add_flag("--strict", options->strict, "Exit code 6 when something is found (else 0)");
+    command->add_flag("--strict", options->strict, "Exit code 6 if anything is found (otherwise 0)");
     command->footer(
         "Start it like training, in the same job, before it; it takes seconds.\n"
         "Example: mpirun -np 8 lockstep doctor --strict && mpirun -np 8 lockstep train run.toml\n"

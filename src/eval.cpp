@@ -156,21 +156,21 @@ void add_eval(CLI::App& program, Action& action) {
                      "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
     command->add_option("--base", options->base,
-                        "The model that a checkpoint of adapters alone belongs to (default: the one that it names)");
+                        "Base model of a checkpoint that holds only adapters (default: the one it names)");
     command->add_flag("--ema", options->ema, "Evaluate the averages of optimizer.ema instead of the parameters");
     command->add_option("--data", options->data, "Token files, text files, JSON Lines or folders (repeatable)")
         ->required();
-    command->add_option("--jsonl-field", options->jsonl_field, "The field with the text, in JSON Lines");
+    command->add_option("--jsonl-field", options->jsonl_field, "JSON Lines field that holds the text");
     command->add_option("--device", options->device, "auto, cpu or cuda");
     command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")->check(above_zero());
     command->add_option("--documents", options->documents,
-                        "joined or separate: whether tokens see other documents of their window (default: as trained)");
+                        "joined or separate: whether tokens see other documents in their window (default: as trained)");
     command->add_option("--micro", options->micro, "Sequences per forward pass (default: about 4096 tokens)")
         ->check(above_zero());
     command->add_option("--windows", options->windows, "Use only the first N windows of the data (default: all)")
         ->check(above_zero());
     command->add_flag("--by-position", options->by_position,
-                      "Also the loss by position in the sequence, in ranges (csv: only this)");
+                      "Also report the loss by range of positions in the sequence (csv: only this)");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

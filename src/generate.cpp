@@ -74,8 +74,8 @@ void check_known(const std::vector<std::int32_t>& prompt, std::int64_t vocabular
     for (const std::int32_t token : prompt)
         if (token >= vocabulary)
             throw usage_error(
-                "the prompt has token {}, but the model of {} has {} tokens; its tokenizer is another model's", token,
-                checkpoint, vocabulary);
+                "the prompt has token {}, but the model of {} has {} tokens; its tokenizer belongs to another model",
+                token, checkpoint, vocabulary);
 }
 
 int generate(const Options& options) {
@@ -105,7 +105,7 @@ int generate(const Options& options) {
     if (bounded && tokens > room)
         throw usage_error("a prompt of {} token{} and --tokens {} exceed the model's {} positions: {}", given,
                           plural(given), tokens, model.context,
-                          room > 0 ? fmt::format("--tokens may be {} at most", room) : "shorten the prompt");
+                          room > 0 ? fmt::format("--tokens may be at most {}", room) : "shorten the prompt");
 
     model::Decoder decoder(*devices.backend, *file.parameters, model, given + tokens);
     decoder.set_inner_rate_factor(train::inner_rate_factor(file));
@@ -144,13 +144,13 @@ void add_generate(CLI::App& program, Action& action) {
                      "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
     command->add_option("--base", options->base,
-                        "The model that a checkpoint of adapters alone belongs to (default: the one that it names)");
+                        "Base model of a checkpoint that holds only adapters (default: the one it names)");
     command->add_flag("--ema", options->ema, "Generate with the averages of optimizer.ema instead of the parameters");
     command->add_option("--prompt", options->prompt, "Text to continue");
     command->add_option("--prompt-file", options->prompt_file, "File with the text to continue")->type_name("FILE");
     command
         ->add_option("--tokens", options->tokens,
-                     "Tokens to generate (default: 200, or what the model has positions for)")
+                     "Tokens to generate (default: 200, or as many as the model has positions for)")
         ->capture_default_str()
         ->check(zero_or_more());
     command->add_option("--temperature", options->temperature, "0: always the most likely token; higher: more varied")
@@ -159,7 +159,8 @@ void add_generate(CLI::App& program, Action& action) {
         ->capture_default_str()
         ->check(zero_or_more());
     command
-        ->add_option("--top-p", options->top_p, "Sample from the fewest tokens that have this much of the probability")
+        ->add_option("--top-p", options->top_p,
+                     "Sample from the smallest set of tokens with at least this total probability")
         ->capture_default_str();
     command->add_option("--seed", options->seed, "Same seed, same text")->capture_default_str();
     command->callback([options, &action] { action = [options] { return generate(*options); }; });

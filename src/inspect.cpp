@@ -183,7 +183,7 @@ int inspect_file(const Options& options) {
     }
     const auto part = checkpoint::part_of(options.file);
     if (part && format != TableFormat::csv)
-        fmt::print("{}: the blocks of other parts are holes; lockstep verify checks its own\n",
+        fmt::print("{}: blocks that belong to other parts are holes; lockstep verify checks this part's own\n",
                    checkpoint::part_text(*part));
     if (format != TableFormat::csv) fmt::print("{}\n", text);
     std::fputs((in_short ? checkpoint_table(file) : table).print(format).c_str(), stdout);
@@ -212,20 +212,20 @@ void add_inspect(CLI::App& program, Action& action) {
         ->allow_extra_args(false);
     command
         ->add_option("--print", options->keys,
-                     "Print only this key's value: of the run description, such as run.name, or of the folder's "
-                     "status.json, such as state (repeatable, one line each)")
+                     "Print only this key's value, from the run description (such as run.name) or the run folder's "
+                     "status.json (such as state); repeatable, one line each")
         ->allow_extra_args(false);
     command->add_flag("--details", options->details,
-                      "Of a run description also every parameter, as comments; of a checkpoint every dataset and the "
-                      "whole run description");
+                      "For a run description, also list every parameter, as comments; for a checkpoint, every dataset "
+                      "and the whole run description");
     command
         ->add_option("--ranks-at-most", options->ranks_at_most,
-                     "Print only the largest number of ranks, at most this many, that the run description can be "
+                     "Print only the largest number of ranks, up to this limit, that the run description can be "
                      "trained on")
         ->check(above_zero())
         ->excludes("--print");
     command->add_option("--format", options->format,
-                        "text or json; of checkpoints, traces, token files and models also markdown or csv");
+                        "text or json; for checkpoints, traces, token files and models also markdown or csv");
     std::string names;
     for (const auto& name : config::preset_names()) names += (names.empty() ? "" : ", ") + name;
     command->footer("Presets: " + names);
@@ -238,7 +238,8 @@ void add_inspect(CLI::App& program, Action& action) {
                 throw usage_error("--format {}: {} is printed as text or json", options->format, options->file);
             if (kind == FileKind::description) {
                 if (!options->preset.empty())
-                    throw usage_error("--preset with a run description: write --set model.preset={}", options->preset);
+                    throw usage_error("--preset does not apply to a run description; use --set model.preset={}",
+                                      options->preset);
                 if (options->ranks_at_most > 0)
                     return print_most_ranks(options->file, options->settings, options->ranks_at_most);
                 return inspect_description(options->file, options->settings, options->keys, format, options->details);

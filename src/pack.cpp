@@ -79,14 +79,14 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_checkpoint(const std::string
 int run(Options options, bool tokenizer_given) {
     const TableFormat format = table_format(options.format);
     if (tokenizer_given && options.pack.train_tokenizer != 0)
-        throw usage_error("--tokenizer and --train-tokenizer exclude each other; give one");
+        throw usage_error("--tokenizer and --train-tokenizer are mutually exclusive; give one");
     options.pack.format = config::from_word<data::PackFormat>(options.to, "--to");
     if (tokenizer_given) options.pack.kept_tokenizer = tokenizer_of_checkpoint(options.pack.tokenizer);
     const data::PackResult result = data::pack(options.pack);
     Table record({{"files", "text files"},
-                  {"skipped_files", "files left out (empty or not text)"},
+                  {"skipped_files", "files skipped (empty or not text)"},
                   {"documents", "documents"},
-                  {"empty_documents", "documents left out (empty)"},
+                  {"empty_documents", "documents skipped (empty)"},
                   {"bytes", "bytes of text"},
                   {"tokens", "tokens"},
                   {"vocabulary", "vocabulary"},
@@ -108,11 +108,12 @@ void add_pack(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand("pack", "Turn text and JSON Lines into a token file");
     command->footer(
-        "A folder means all text files below it, in byte order of their paths; hidden files, empty files and "
-        "files with a\n"
-        "NUL byte in their first 64 KiB are skipped. In .jsonl, .ndjson, .json.gz and .json.zst files, in .jsonl.gz and "
-        "so on, and in a\n"
-        ".json file that is named itself, every line is a document. Documents are separated by one boundary token.\n"
+        "A folder means all text files below it, in byte order of their paths; hidden files, empty files and files "
+        "with a\n"
+        "NUL byte in their first 64 KiB are skipped. In .jsonl and .ndjson files, compressed (.gz, .zst) or not, in "
+        ".json.gz and .json.zst\n"
+        "files, and in a .json file named directly, every line is a document. Documents are separated by one boundary "
+        "token.\n"
         "--to megatron writes OUT.bin and OUT.idx for Megatron-LM; every document ends in the boundary token.\n"
         "Examples: lockstep pack --out tokens.h5 --train-tokenizer 8000 books/ notes.txt\n"
         "          lockstep pack --out corpus --to megatron --tokenizer llama.model part-*.jsonl.zst");
@@ -120,18 +121,19 @@ void add_pack(CLI::App& program, Action& action) {
     command
         ->add_option(
             "--out", options->pack.out,
-            "Token file to write (HDF5), or the prefix of Megatron-LM's two; replaces existing ones on success")
+            "Token file to write (HDF5), or the prefix of Megatron-LM's two files; existing ones are replaced on "
+            "success")
         ->required()
         ->type_name("FILE");
     command->add_option("--to", options->to, "lockstep (the default) or megatron")->type_name("FORMAT");
-    command->add_option("--jsonl-field", options->pack.jsonl_field, "The field with the text, in JSON Lines")
+    command->add_option("--jsonl-field", options->pack.jsonl_field, "JSON Lines field that holds the text")
         ->capture_default_str()
         ->type_name("NAME");
     CLI::Option* tokenizer =
         command
             ->add_option("--tokenizer", options->pack.tokenizer,
-                         "\"bytes\" (the default), a sentencepiece .model file, a tokenizer.json, a "
-                         "folder with either, or a token file or checkpoint, for its tokenizer")
+                         "\"bytes\" (the default), a sentencepiece .model file, a tokenizer.json, a folder with "
+                         "either, or a token file or checkpoint whose tokenizer to use")
             ->type_name("bytes|FILE");
     command
         ->add_option("--train-tokenizer", options->pack.train_tokenizer,

@@ -76,7 +76,7 @@ Job read_job(const Options& options, const PlanRequest& request) {
     if (!models.empty()) {
         if (request.program == "lockstep")
             throw usage_error(
-                "{}: [[plan.models]] are several models in one job, which this program does not train; set "
+                "{}: [[plan.models]] describes several models in one job, which lockstep does not train; set "
                 "plan.program to one of: {}",
                 options.run, fmt::join(program_names(), ", "));
         if (run.batch.length == 0)
@@ -114,7 +114,7 @@ void check_writing(const Options& options, const Job& job) {
                           options.write_job);
     for (const char character : options.write_run)
         if (std::isspace(static_cast<unsigned char>(character)) != 0 || character == '\'' || character == '"')
-            throw usage_error("--write-run {}: the job script needs a name without blanks and quotation marks",
+            throw usage_error("--write-run {}: the job script needs a name without blanks or quotation marks",
                               options.write_run);
 }
 
@@ -237,16 +237,16 @@ void add_plan(CLI::App& program, Action& action) {
     PlanRequest& request = options->request;
     request.hardware.clear();
     command->add_option("run", options->run, "Run description (TOML); its section [plan] may hold these options");
-    command->add_option("--set", options->settings, "KEY=VALUE over the description, as for train");
+    command->add_option("--set", options->settings, "Override a key of the description, as for train");
     command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
     command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(whole_number());
     command->add_option("--ranks-per-node", request.ranks_per_node, "Ranks per node (default: one per GPU or CPU core)")
         ->check(whole_number());
     command->add_option("--hardware", request.hardware, "Machine: a shipped description's name, or a file");
-    command->add_option("--program", request.program, "Whose memory and time: lockstep, or another program");
+    command->add_option("--program", request.program, "Program whose memory and time to predict: lockstep or another");
     command->add_option("--within", request.within, "Time limit of the job: 12h, 90m, 1d12h");
     command->add_option("--budget", request.budget_gpu_hours, "Budget in GPU-hours")->check(above_zero());
-    command->add_option("--memory-limit", request.memory_limit_gib, "GiB of a device that may be used")
+    command->add_option("--memory-limit", request.memory_limit_gib, "GiB per device that may be used")
         ->check(above_zero());
     command
         ->add_option_function<std::string>(
@@ -262,7 +262,7 @@ void add_plan(CLI::App& program, Action& action) {
                                        {"--zero", &request.zero},
                                        {"--sequence", &request.sequence},
                                        {"--recompute", &request.recompute}})
-        command->add_option(name, *target, "Allowed values, separated by commas (default: all that are possible)")
+        command->add_option(name, *target, "Allowed values, separated by commas (default: all possible ones)")
             ->group("Layouts");
     command->add_option("--top", options->top, "Number of layouts to list")->check(CLI::Range(1, 1000));
     command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");

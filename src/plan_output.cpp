@@ -102,16 +102,16 @@ std::vector<std::string> remarks_of(const PlanOutput& plan, const std::vector<Ca
     std::vector<std::string> remarks = plan.result.remarks;
     const std::string doubt = plan.job.own_program() ? plan.machine.rates.doubt() : "";
     if (!doubt.empty())
-        remarks.push_back("the machine's rates are doubtful (" + doubt + "): calibrate it again when it is idle");
+        remarks.push_back("the machine's rates are unreliable (" + doubt + "): recalibrate it when it is idle");
     for (std::size_t i = 1; i < of_counts.size(); ++i) {
         const Candidate &before = of_counts[i - 1], &after = of_counts[i];
         const double times = after.tokens_per_second / before.tokens_per_second,
                      devices = static_cast<double>(after.devices) / static_cast<double>(before.devices);
         if (times > most_gain * devices)
-            remarks.push_back(fmt::format(
-                "{} devices are {:.1f} times as fast as {} but only {:.1f} times as many: {} lacks memory for a faster "
-                "layout, or the rates do not belong together",
-                after.devices, times, before.devices, devices, before.devices));
+            remarks.push_back(
+                fmt::format("{} devices are {:.1f} times as fast as {} but only {:.1f} times as many: either {} cannot "
+                            "hold a faster layout in memory, or the rates are inconsistent",
+                            after.devices, times, before.devices, devices, before.devices));
     }
     return remarks;
 }

@@ -128,7 +128,7 @@ int run(const Options& options) {
 int run_apart(const Options& options) {
     constexpr rlim_t processor_seconds = 60;
     const pid_t reader = ::fork();
-    if (reader < 0) throw fault_error("no process could be started to read {}: {}", options.xml, system_error_text());
+    if (reader < 0) throw fault_error("cannot start a process to read {}: {}", options.xml, system_error_text());
     if (reader == 0) {
         const rlimit limit{processor_seconds, processor_seconds};
         ::setrlimit(RLIMIT_CPU, &limit);
@@ -165,7 +165,7 @@ void add_topo(CLI::App& program, Action& action) {
                      "Ranks per node (default: one per GPU in use, else one per NUMA node)")
         ->check(CLI::Range(1, 4096));
     command->add_option("--device", options->device,
-                        "auto, cpu or cuda; with --xml all NVIDIA GPUs of the file are usable, except with cpu");
+                        "auto, cpu or cuda; with --xml, auto and cuda use all NVIDIA GPUs in the file");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->footer(
         "Shows what lockstep train would bind to (run.bind), before a job is submitted.\n"

@@ -73,7 +73,7 @@ void add_train(CLI::App& program, Action& action) {
     command->add_option("--resume", options->resume,
                         "Resume from a checkpoint: 'auto' (the newest undamaged one) or a file");
     command->add_option("--init-from", options->init_from,
-                        "Begin a new run with the parameters of a checkpoint or a Hugging Face folder (init.from); "
+                        "Start a new run from the parameters of a checkpoint or a Hugging Face folder (init.from); "
                         "docs/fine-tuning.md");
     command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")
         ->check(above_zero());
@@ -82,7 +82,7 @@ void add_train(CLI::App& program, Action& action) {
                      "Stop with a checkpoint after this many minutes (exit code 4)")
         ->check(above_zero());
     auto* quiet = command->add_flag("--quiet", options->quiet, "Only warnings and errors on the terminal");
-    command->add_flag("--verbose", options->verbose, "Details of the launch too; log.txt always has them")
+    command->add_flag("--verbose", options->verbose, "Also print details of the launch; log.txt always has them")
         ->excludes(quiet);
     command->footer(
         "SIGUSR1, SIGTERM, SIGINT or a file named 'stop' in the run folder stop the run with a checkpoint (exit code "

@@ -125,7 +125,7 @@ std::vector<std::string> files_of(const std::string& path) {
         std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
     }
     if (files.empty())
-        throw usage_error("{} has no files of lockstep (.h5); name a run's folder, a folder of checkpoints or a file",
+        throw usage_error("{} has no Lockstep files (.h5); name a run's folder, a folder of checkpoints or a file",
                           path);
     return files;
 }
@@ -167,11 +167,12 @@ void add_verify(CLI::App& program, Action& action) {
     auto paths = std::make_shared<std::vector<std::string>>();
     CLI::App* command = program.add_subcommand("verify", "Check every checksum of checkpoints and token files");
     command->footer(
-        "Prints one line per file: its contents, or what is wrong. Of a run's folder its traces and checkpoints are "
-        "checked,\nof any other folder the files that end with .h5 and the parts\nof local checkpoints. Traces have no checksums; only their structure is "
-        "checked.\n"
-        "Checkpoints of a run with checkpoint.verify = \"written\" were not read back when they were written: check them "
-        "here.\n"
+        "Prints one line per file: its contents, or what is wrong. In a run's folder its traces and checkpoints are "
+        "checked,\n"
+        "in any other folder the .h5 files and the parts of local checkpoints.\n"
+        "Traces have no checksums; only their structure is checked.\n"
+        "Checkpoints of a run with checkpoint.verify = \"written\" were not read back when they were written: check "
+        "them here.\n"
         "Exit code: 0 all intact, 3 damage, 2 a missing file or one that lockstep did not write.\n"
         "Example: lockstep verify runs/demo");
     command->add_option("files", *paths, "Checkpoints, token files, traces, or folders of them")

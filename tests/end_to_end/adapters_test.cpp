@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(adapters_are_merged_into_a_checkpoint) {
         BOOST_TEST(!fs::exists(place.path() / "new.h5"));
     };
     refused("runs/whole new.h5 --dtype bf16",
-            "--dtype applies only when a folder is made; new.h5 becomes a checkpoint");
+            "--dtype applies only when the output is a folder; new.h5 becomes a checkpoint");
     refused("runs/whole new.h5 --adapters", "--adapters applies only when a folder is made");
     refused("runs/whole whole.h5", "whole.h5 already exists and is not overwritten");
     refused("runs/whole new.h5 --base runs/base", "holds its whole model; leave out the base");
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(adapters_move_by_themselves) {
     BOOST_TEST(contains(direct.error, "make a checkpoint of both: lockstep convert all-adapters OUT.h5 --base FOLDER"),
                direct);
     refused("--adapters runs/base new", "has no adapters; leave out --adapters");
-    refused("base-hf new.h5 --base base-hf", "--base applies only when adapters alone are converted");
+    refused("base-hf new.h5 --base base-hf", "--base applies only when converting adapters alone");
     refused("runs/all new --base base-hf", "holds its whole model; leave out the base");
     const fs::path config = place.path() / "all-adapters" / "adapter_config.json";
     const std::string before = read_file(config);

@@ -84,7 +84,8 @@ BOOST_AUTO_TEST_CASE(a_plan_by_doubtful_rates_says_so) {
     BOOST_TEST(
         contains(
             result.out,
-            "rates are doubtful (other programs used 95 % of the cores, and repeats of a measurement differ by 34 %)"),
+            "rates are unreliable (other programs used 95 % of the cores, and repeats of a measurement differ by 34 "
+            "%)"),
         result);
     BOOST_TEST(contains(result.out, " times as fast as 1 but only 2.0 times as many"), result);
 }

@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
                std::string::npos);
     const Result no_files = run("verify text", folder);
     check_exit(no_files, 2);
-    BOOST_TEST(no_files.out.starts_with("error: text has no files of lockstep"), no_files);
+    BOOST_TEST(no_files.out.starts_with("error: text has no Lockstep files"), no_files);
     BOOST_TEST(run("verify nowhere.h5", folder).out.starts_with("error: nowhere.h5 does not exist"));
     BOOST_TEST(summary["totals"]["steps"] == 12);
     BOOST_TEST(summary["totals"]["last_step"] == 12);
