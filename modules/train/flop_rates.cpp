@@ -25,7 +25,8 @@ FlopRates find_flop_rates(Launch& launch, double product_flops) {
         "TFLOP/s, {}",
         !model::freezes(model)
             ? "three times the forward pass's matrix products and mixing"
-            : "the matrix products and mixing of the forward pass and of the backward pass as far as parameters train",
+            : "the matrix products and mixing of the forward pass, and of the backward pass as far as it trains "
+              "parameters",
         peak.flops * 1e-12, peak.origin);
     return rates;
 }

@@ -82,8 +82,8 @@ void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents&
     if (data::same_tokenizer(data.tokenizer_kind, data.tokenizer_files, contents.tokenizer_kind,
                              contents.tokenizer_files))
         return;
-    log::warning("{} has {} tokenizer than this data ({}): token numbers mean other text", path,
-                 same_kind ? "another model of the" : "another", data.tokenizer_kind);
+    log::warning("{} has a different {} from this data ({}): its token ids stand for other text", path,
+                 same_kind ? "tokenizer model" : "tokenizer", data.tokenizer_kind);
 }
 
 // `what`: "init.from = …", or the run's own description.
@@ -117,7 +117,8 @@ void name_base(const exchange::StoredModel& base, cluster::HostGroup& group, che
     state.base = group.broadcast_text(std::move(state.base), 0);
     if (state.base_checksum.empty()) state.base_checksum = base.checksum(group);
     if (group.rank() == 0)
-        log::info("checkpoints hold adapters alone; their model is {} (checksum {})", state.base, state.base_checksum);
+        log::info("checkpoints hold only the adapters; their base model is {} (checksum {})", state.base,
+                  state.base_checksum);
 }
 
 std::string checkpoint_folder_of(const std::string& folder) {
@@ -137,9 +138,8 @@ std::string newest_checkpoint(const std::string& name) {
     const std::string folder = checkpoint_folder_of(name);
     const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
     if (all.empty() && folder != name)
-        throw usage_error(
-            "{}, which is the checkpoint.folder of {}/run.toml, has no checkpoints here; name a checkpoint", folder,
-            name);
+        throw usage_error("{}, the checkpoint.folder of {}/run.toml, has no checkpoints here; name a checkpoint",
+                          folder, name);
     if (all.empty()) throw usage_error("{} has no checkpoints; name a checkpoint or a run's folder", folder);
     return all.back();
 }
@@ -175,8 +175,8 @@ std::string base_given(const Launch& launch) {
 
 Error no_model_for_adapters() {
     return usage_error(
-        "model.adapters trains adapters beside a model, and none is named: set init.from (--init-from) to a checkpoint, "
-        "a run's folder or a Hugging Face folder");
+        "model.adapters needs a base model to train adapters for: set init.from (--init-from) to a checkpoint, a run's "
+        "folder or a Hugging Face folder");
 }
 
 void check_initial_model(const Launch& launch) {

@@ -30,9 +30,8 @@ void choose_precision(Launch& launch) {
     compute = config::Precision::fp32;
     if (launch.root())
         log::warning(
-            "precision.compute = \"bf16\": some rank's processor lacks bf16 instructions (AVX512-BF16 or "
-            "AMX), or the environment disables them (ONEDNN_MAX_CPU_ISA, LOCKSTEP_CPU_BF16); this launch computes in "
-            "fp32");
+            "precision.compute = \"bf16\": at least one rank's processor lacks bf16 instructions (AVX512-BF16 or AMX), "
+            "or the environment disables them (ONEDNN_MAX_CPU_ISA, LOCKSTEP_CPU_BF16); this launch computes in fp32");
 }
 
 // Each rank's role: its place in the grid, its part of the model, its share of a batch.

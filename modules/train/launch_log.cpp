@@ -24,22 +24,23 @@ void log_launch(const Launch& launch) {
             "in fp32 the GPU's tensor cores are idle; with precision.compute = \"bf16\" training is several times as "
             "fast");
     if (!devices.on_gpu() && launch.description.parallel.offload != config::Offload::none)
-        log::info("parallel.offload changes nothing on CPUs");
+        log::info("parallel.offload has no effect on CPUs");
     if (!devices.why_no_gpu.empty()) log::info("not using a GPU: {}", devices.why_no_gpu);
     cluster::log_placement(devices.placement, launch.session, *launch.control);
     if (ranks > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; communication: {}", grid.data, grid.tensor,
                   grid.pipeline, grid.context, devices.carrier);
     if (const std::int64_t lanes = launch.description.parallel.lanes; lanes > 0)
-        log::info("lanes: {}, {} a replica; the bits are those of any number of replicas that divides them", lanes,
-                  lanes / grid.data);
+        log::info(
+            "lanes: {}, {} per replica; results are bit-identical for any number of replicas that divides the lanes",
+            lanes, lanes / grid.data);
     if (sync_mode() != SyncMode::async) log::info("sync mode: {}", config::word_of(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP per token", model.preset.empty() ? "" : model.preset + ", ",
               config::mixers_text(model), with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, launch.description.batch.length));
     if (model::freezes(model))
         log::info(
-            "{} of {} parameters are trained; the others are frozen, and kept in {} where only matrix products and "
+            "{} of {} parameters are trained; the others are frozen, and stored in {} where only matrix products and "
             "lookups use them",
             with_commas(model::trained_parameter_count(model)), with_commas(model::parameter_count(model)),
             config::word_of(launch.description.precision.compute));

@@ -44,7 +44,7 @@ void check_folder(const Launch& launch, const std::string& folder) {
         throw usage_error("checkpoint.local = \"{}\": {}; name a folder that every node can write to",
                           launch.description.checkpoint.local, problem);
     if (all.rank() == last)
-        log::warning("no local checkpoints can be written to {} on {} of {} ranks, among them this one on {}: {}",
+        log::warning("local checkpoints cannot be written to {} on {} of {} ranks, including this one on {}: {}",
                      folder, failed, all.size(), launch.session.place().host, problem);
 }
 
@@ -86,12 +86,12 @@ LocalCheckpoints::LocalCheckpoints(const Launch& launch, const TrainingState& st
     : launch_(launch), state_(state), tracer_(tracer), region_(region) {
     const bool writes = launch.description.checkpoint.writes_local();
     if (launch.root() && !writes && !launch.description.checkpoint.local.empty())
-        log::warning("checkpoint.local_every = 0: no local checkpoints are written, those in {} are only read",
+        log::warning("checkpoint.local_every = 0: no local checkpoints are written; those in {} are only read",
                      config::local_folder(launch.description));
     if (!writes) return;
     const checkpoint::LocalPlace place = local_place(launch);
     if (launch.root() && place.partner && cluster::ranks_of_nodes(place.nodes).size() == 1)
-        log::info("all ranks are on one node: local checkpoints in {} have no copies on another", place.folder);
+        log::info("all ranks are on one node: local checkpoints in {} have no copies on another node", place.folder);
     std::vector<std::int64_t> complete;
     const std::int64_t first = launch.resume.state.step;
     for (const checkpoint::PartSet& set : launch.resume.local_sets)

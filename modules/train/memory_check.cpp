@@ -73,7 +73,7 @@ void check_free_memory(const Launch& launch) {
                  layout::memory_advice(launch.plan, launch.description));
     if (on_gpu && launch.description.parallel.offload != config::Offload::none)
         check_memory(launch, "", launch.plan.offloaded, available_memory(),
-                     "more nodes with parallel.zero = 1 to 3 divide what is in host memory");
+                     "use more nodes with parallel.zero = 1 to 3 to shard what is in host memory");
 }
 
 void check_memory_beside_messages(const Launch& launch) {

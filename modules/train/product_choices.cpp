@@ -169,8 +169,8 @@ Kept read_choices(const Launch& launch) {
         return {FileState::whole, product_choices_from_json(*text)};
     } catch (const Error& error) {
         log::warning(
-            "{}/products.json is damaged: {}; it is moved to products.json.broken and matrix products are timed anew: "
-            "results may differ from those before in their last bits",
+            "{}/products.json is damaged: {}; it is moved to products.json.broken and matrix products are timed again: "
+            "results may differ from earlier ones in the last bits",
             launch.folders.run_path, error.what());
         watch::RunFolder::set_products_aside(launch.folders.run_path);
         return {FileState::damaged};
@@ -183,24 +183,22 @@ void say(const Launch& launch, const Kept& kept, const ProductAgreement& agreeme
     const bool resumed = !launch.resume.path.empty();
     if (agreement.timed > 0 && kept.file == FileState::absent && resumed)
         log::info(
-            "{} is missing: matrix products are timed, and results may differ from those of earlier launches in "
-            "their last bits",
+            "{} is missing: matrix products are timed, and results may differ from those of earlier launches in the "
+            "last bits",
             file);
     if (agreement.timed > 0 && kept.choices.contains(library) && resumed)
         log::info(
             "{} lacks {} of the matrix products: these are timed, and results may differ from those of earlier "
-            "launches in their last bits",
+            "launches in the last bits",
             file, agreement.timed);
     if (agreement.timed > 0 && !kept.choices.empty() && !kept.choices.contains(library))
         log::warning(
-            "{} was made with {}; this is {}: matrix products are timed anew, and results may differ from those "
-            "before in their last bits",
+            "{} was made with {}; this is {}: matrix products are timed again, and results may differ from earlier "
+            "ones in the last bits",
             file, kept.choices.begin()->first, library);
     if (agreement.left_out > 0)
-        log::info(
-            "{} matrix product{} do not fit in the memory left by the model and are not timed: cuBLASLt's first "
-            "proposal is used",
-            agreement.left_out, plural(agreement.left_out));
+        log::info("cannot time {} matrix product{} in the memory left by the model: cuBLASLt's first proposal is used",
+                  agreement.left_out, plural(agreement.left_out));
     if (agreement.timed == 0) {
         if (agreement.kept > 0)
             log::info("matrix products: {} kind{} as in {}", agreement.kept, plural(agreement.kept), file);

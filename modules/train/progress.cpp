@@ -64,11 +64,11 @@ std::string Progress::line(const trace::StepNumbers& numbers) const {
 
 void Progress::log_changes(const trace::StepNumbers& numbers) {
     if (before_ && numbers.batch != before_->batch)
-        log::info("step {}: the batch is {} sequences from here on", numbers.step, with_commas(numbers.batch));
+        log::info("step {}: the batch is now {} sequences", numbers.step, with_commas(numbers.batch));
     if (numbers.skipped != 0)
         log::info("step {} skipped: loss or gradient not finite; {} skipped so far", numbers.step, numbers.run_skipped);
     if (before_ && numbers.loss_scale != before_->loss_scale)
-        log::info("step {}: the loss scale is {:g} from here on", numbers.step, numbers.loss_scale);
+        log::info("step {}: the loss scale is now {:g}", numbers.step, numbers.loss_scale);
     before_ = numbers;
 }
 

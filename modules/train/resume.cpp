@@ -28,12 +28,12 @@ std::string named_checkpoint(const Launch& launch) {
     const std::string& name = launch.description.run.name;
     if (file.empty() && !checkpoint::list_checkpoints(folder).empty())
         throw usage_error(
-            "the run {} has checkpoints in {}; continue it with --resume auto, or begin another with a new run.name",
+            "the run {} has checkpoints in {}; continue it with --resume auto, or start another with a new run.name",
             name, folder);
     if (file.empty() && wrote_local_checkpoints(launch))
         throw usage_error(
-            "the run {} was begun before and may have local checkpoints; continue it with --resume auto, begin another "
-            "with a new run.name, or remove {} to start over",
+            "the run {} was started before and may have local checkpoints; continue it with --resume auto, start "
+            "another with a new run.name, or remove {} to start over",
             name, checkpoint::courses_path(folder));
     return file;
 }
@@ -100,15 +100,15 @@ void check_has_optimizer_state(const std::string& path, const config::RunDescrip
     const std::vector<checkpoint::TensorInfo> tensors = checkpoint::list_tensors(path);
     const auto belongs = [](const checkpoint::TensorInfo& tensor) { return tensor.path.starts_with("optimizer/"); };
     if (!tensors.empty() && std::none_of(tensors.begin(), tensors.end(), belongs))
-        throw usage_error("{} has no optimizer state to resume with; begin a run with its parameters: --init-from {}",
+        throw usage_error("{} has no optimizer state to resume with; start a run from its parameters: --init-from {}",
                           path, path);
 }
 
 void check_same_optimizer(const std::string& path, const std::string& before, const std::string& now) {
     if (before != now)
         throw usage_error(
-            "{} is a checkpoint of the optimizer {}, whose state {} cannot use; set optimizer.kind = \"{}\", "
-            "or begin a new run with its parameters: --init-from {}",
+            "{} is a checkpoint of the optimizer {}, whose state {} cannot use; set optimizer.kind = \"{}\", or start "
+            "a new run from its parameters: --init-from {}",
             path, before, now, before, path);
 }
 
@@ -123,7 +123,7 @@ void check_same_holding(const Resume& resume, const config::RunDescription& desc
     const bool alone = !resume.state.base.empty();
     if (alone != description.checkpoint.adapters_alone)
         throw usage_error(
-            "{} holds adapters {}; set checkpoint.adapters_alone = {}, or begin a new run with its parameters: "
+            "{} holds adapters {}; set checkpoint.adapters_alone = {}, or start a new run from its parameters: "
             "--init-from {}",
             resume.path, alone ? "alone" : "with their model", alone, resume.path);
 }
@@ -156,7 +156,7 @@ bool recomputes_otherwise(const Launch& launch) {
 void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     std::vector<std::string> list;
     const auto compare = [&](const auto& then, const auto& now, const char* what) {
-        if (then != now) list.push_back(fmt::format("{} {} (then {})", what, now, then));
+        if (then != now) list.push_back(fmt::format("{} {} (was {})", what, now, then));
     };
     // By the same lanes, any number of replicas adds up alike.
     const std::int64_t lanes = launch.description.parallel.lanes;
@@ -180,8 +180,8 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     if (saved.data_checksum != launch.data.training->checksum() || saved.length != launch.description.batch.length ||
         saved.seed != launch.description.run.seed)
         log::warning(
-            "the training data, data.documents, batch.length or run.seed differs from the checkpoint's: the sample order changes "
-            "from here on, and some samples may be seen twice");
+            "the training data, data.documents, batch.length or run.seed differs from the checkpoint's: the sample "
+            "order changes from this step on, and some samples may be seen twice");
 }
 
 // Averages that the run does not keep are skipped, and those that the checkpoint lacks begin at the parameters: see
@@ -253,7 +253,7 @@ void load_local(const Launch& launch, std::optional<checkpoint::LocalCheckpoint>
     try {
         checkpoint::load_local(place, *local, entries, *launch.control);
     } catch (const Error& error) {  // the same on every rank
-        if (launch.root()) log::warning("{}; all parts are read once more", error.what());
+        if (launch.root()) log::warning("{}; reading all parts again", error.what());
         local = checkpoint::open_local(place, local->set, *launch.control);
         if (!local) throw;
         checkpoint::load_local(place, *local, entries, *launch.control);
@@ -343,7 +343,7 @@ void restore(const Launch& launch, TrainingState& state) {
     state.optimizer->set_progress(progress);
     state.counters = saved;
     if (local)
-        log::info("resumed from local parts of step {} ({} of own nodes, {} partner cop{})", saved.step, local->own(),
+        log::info("resumed from local parts of step {} ({} from own nodes, {} partner cop{})", saved.step, local->own(),
                   local->copies(), local->copies() == 1 ? "y" : "ies");
     else
         log::info("resumed from {} at step {}", launch.resume.path, saved.step);

@@ -22,9 +22,9 @@ void check_one_tokenizer(const RunData& run) {
         data::same_tokenizer(kind, run.validation->tokenizer_files(), run.tokenizer_kind, run.tokenizer_files))
         return;
     throw usage_error(
-        "the validation data has {} tokenizer than the training data ({}); pack both with one, or give plain text for "
-        "validation",
-        kind == run.tokenizer_kind ? "another model of the" : "another", run.tokenizer_kind);
+        "the validation data has a different {} from the training data ({}); pack both with the same tokenizer, or "
+        "give plain text for validation",
+        kind == run.tokenizer_kind ? "tokenizer model" : "tokenizer", run.tokenizer_kind);
 }
 
 void open_datasets(RunData& run, const config::RunDescription& description,
@@ -73,8 +73,10 @@ void warn_of_tokenizer(const RunData& run, const data::Tokenizer& of_run, const 
     const data::Dataset& training = *run.training;
     const std::string kind = training.tokenizer_kind();
     if (kind.empty() && !fits(training, of_run))
-        log::warning("the training data has token {}, but the tokenizer ({}) has only {}; checkpoints do not keep it",
-                     training.vocabulary() - 1, of_run.kind(), of_run.vocabulary());
+        log::warning(
+            "the training data has token {}, but the tokenizer ({}) has only {}; checkpoints will not store the "
+            "tokenizer",
+            training.vocabulary() - 1, of_run.kind(), of_run.vocabulary());
     if (!kind.empty() && !data.tokenizer_is_automatic() &&
         !data::same_tokenizer(kind, training.tokenizer_files(), of_run.kind(), of_run.files()))
         log::warning("data.tokenizer = {} is ignored: the training data was packed with another tokenizer ({})",
@@ -126,7 +128,7 @@ void log_data(const RunData& run, const config::BatchSection& batch) {
     if (training.separates_documents())
         log::info("{} document{}, kept apart{}", with_commas(training.documents()), plural(training.documents()),
                   training.padding_share() > 0
-                      ? fmt::format("; {:.2f} % of the tokens are padding", 100 * training.padding_share())
+                      ? fmt::format("; {:.2f} % of tokens are padding", 100 * training.padding_share())
                       : "");
     if (sources.size() == 1) return;
     const std::vector<std::int64_t> counts = training.counts_before(samples);
@@ -156,7 +158,7 @@ RunData open_run_data(const config::RunDescription& description, cluster::HostGr
         if (run.validation) check_one_tokenizer(run);
         if (tokenizer && run.training->tokenizer_kind().empty() && run.tokenizer_kind == tokenizer->kind() &&
             tokenizer->vocabulary() > description.model.vocabulary)
-            throw usage_error("data.tokenizer = {} has {} tokens, the model's vocabulary is {}",
+            throw usage_error("data.tokenizer = {} has {} tokens, but the model's vocabulary has {}",
                               description.data.tokenizer, tokenizer->vocabulary(), description.model.vocabulary);
         if (tokenizer && control.rank() == 0) warn_of_tokenizer(run, *tokenizer, description.data);
         check_vocabulary(run, description);

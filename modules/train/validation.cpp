@@ -34,8 +34,9 @@ Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, 
       windows_(windows_of(launch)) {
     const bool automatic = launch.description.validation.batches == config::ValidationSection::automatic;
     if (automatic && launch.data.validation && windows_ < launch.data.validation->windows())
-        log::info("validation uses {} of {} windows, a tenth of the training's FLOP; validation.batches = 0 uses all",
-                  with_commas(windows_), with_commas(launch.data.validation->windows()));
+        log::info(
+            "validation uses {} of {} windows, to cost a tenth of training's FLOP; validation.batches = 0 uses all",
+            with_commas(windows_), with_commas(launch.data.validation->windows()));
 }
 
 bool Validation::due(std::int64_t step) const {

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(a_resume_says_what_changes_bits) {
                         "parallel.recompute is \"cheap\", was \"selective\""));
     BOOST_TEST(
         contains(resumed("--resume auto --stop-at 8 --set parallel.recompute=cheap --set run.tune_products=false"),
-                 "run.tune_products false (then true)"));
+                 "run.tune_products false (was true)"));
 }
 
 BOOST_AUTO_TEST_CASE(a_run_moves_between_cpu_and_gpu) {

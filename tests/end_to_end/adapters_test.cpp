@@ -389,8 +389,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_have_adapters_is_refused) {
         BOOST_TEST(contains(result.error, sentence), result);
         BOOST_TEST(count_of(result.error, "error:") == 1u, result);
     };
-    refused("--set model.adapters.rank=2",
-            "model.adapters trains adapters beside a model, and none is named: set init.from");
+    refused("--set model.adapters.rank=2", "model.adapters needs a base model to train adapters for: set init.from");
     refused("--set model.adapters.rank=2 --set 'model.frozen=[\"*\"]'", "remove model.frozen");
     refused("--set model.adapters.rank=2 --set 'model.adapters.match=[\"*/quary\"]'",
             "model.adapters.match: the pattern \"*/quary\" matches no linear layer of the model");

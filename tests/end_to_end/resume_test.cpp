@@ -229,9 +229,8 @@ BOOST_AUTO_TEST_CASE(another_number_of_ranks_goes_on) {
         check_exit(run("train run.toml --stop-at 6", twins.resumed), 4);
         const Result second = run("train run.toml --resume auto", twins.resumed, ranks);
         check_exit(second, 0);
-        BOOST_TEST(
-            count_of(second.error, "to an uninterrupted run: ranks " + std::to_string(ranks) + " (then 1)") == 1u,
-            second);
+        BOOST_TEST(count_of(second.error, "to an uninterrupted run: ranks " + std::to_string(ranks) + " (was 1)") == 1u,
+                   second);
         BOOST_TEST(count_of(second.error, "warning: ") == 1u, second);
         const auto losses = numbers_of(twins.whole, "loss"), others = numbers_of(twins.resumed, "loss");
         BOOST_TEST(largest_difference(losses, others) < 1e-5);
@@ -420,8 +419,8 @@ BOOST_AUTO_TEST_CASE(changes_of_the_batch_are_logged) {
     const Workplace place;
     const Result result = run("train run.toml --set 'batch.ramp={start=4, increment=4, samples=24}'", place.path());
     check_exit(result, 0);
-    BOOST_TEST(contains(result.error, ": the batch is 8 sequences from here on"), result);
-    BOOST_TEST(contains(result.error, ": the batch is 12 sequences from here on"), result);
+    BOOST_TEST(contains(result.error, ": the batch is now 8 sequences"), result);
+    BOOST_TEST(contains(result.error, ": the batch is now 12 sequences"), result);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(its_checkpoint_says_whose_it_is) {
     check_exit(refused, 2);
     BOOST_TEST(contains(refused.error, "is a checkpoint of the optimizer momentum-sgd"), refused);
     BOOST_TEST(contains(refused.error,
-                        "set optimizer.kind = \"momentum-sgd\", or begin a new run with its parameters: --init-from "),
+                        "set optimizer.kind = \"momentum-sgd\", or start a new run from its parameters: --init-from "),
                refused);
 }
 
