@@ -29,8 +29,8 @@ std::optional<std::string> OtherWork::look(double now, long switches) {
     if (first || rate < most_a_second) return std::nullopt;
     said_ = true;
     return fmt::format(
-        "other work shares this rank's cores: its threads were interrupted {:.0f} times a second; steps take longer, and "
-        "their times vary",
+        "other work shares this rank's cores: its threads were interrupted {:.0f} times a second; steps take longer "
+        "and step times vary",
         rate);
 }
 

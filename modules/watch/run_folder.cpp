@@ -101,7 +101,7 @@ void RunFolder::write_products(const std::string& folder, const std::string& jso
     try {
         replace_file(folder + "/products.json", json);
     } catch (const Error& error) {
-        log::warning("{}; the next launch times matrix products anew, and its results may differ in their last bits",
+        log::warning("{}; the next launch times matrix products again, and its results may differ in the last bits",
                      error.what());
     }
 }
@@ -127,8 +127,9 @@ void RunFolder::open_metrics(std::int64_t step) {
     }
     if (!broken.empty()) {
         replace_file(path + ".broken", broken);
-        log::warning("{} has lines that are not metrics of a step, as a crash leaves them; they are moved to {}.broken",
-                     path, path);
+        log::warning(
+            "{} has lines that are not metrics of a step, such as a crash leaves behind; they are moved to {}.broken",
+            path, path);
     }
     replace_file(path, kept);
     metrics_ = OpenFile::to_append(path);

@@ -270,8 +270,8 @@ std::string progress_sentence(const std::vector<RankReport>& ranks, int size) {
     const std::string steps = least->flight.step == most->flight.step
                                   ? fmt::format("step {}", least->flight.step)
                                   : fmt::format("steps {} to {}", least->flight.step, most->flight.step);
-    return size == 1 ? "the rank makes progress, in " + steps
-                     : fmt::format("all {} ranks make progress, in {}", size, steps);
+    return size == 1 ? "the rank is making progress, in " + steps
+                     : fmt::format("all {} ranks are making progress, in {}", size, steps);
 }
 
 std::string watch_report_text(const std::string& title, const std::string& sentence,

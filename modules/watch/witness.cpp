@@ -60,9 +60,9 @@ int ending_signal(std::int64_t process) {
 
 std::string how_it_ended(int signal) {
     if (signal == 0) return "died";
-    return fmt::format(
-        "was killed by signal {} ({})", signal,
-        signal == SIGKILL ? "by hand, the batch system, or the kernel when out of memory" : ::strsignal(signal));
+    return fmt::format("was killed by signal {} ({})", signal,
+                       signal == SIGKILL ? "by hand, by the batch system, or by the kernel's out-of-memory killer"
+                                         : ::strsignal(signal));
 }
 
 // A run that ends with an error of its own is explained by that error.
@@ -119,7 +119,7 @@ void tell(const std::vector<Death>& first, const std::string& run_path) {
     }
     std::string sentence = name_of(state, first.front().signal);
     for (std::size_t i = 1; i < first.size(); ++i)
-        sentence += "; or first " + name_of(first[i].state, first[i].signal) + ", at the same moment";
+        sentence += "; or " + name_of(first[i].state, first[i].signal) + ", at the same moment";
     NodeBlame blame;
     for (const Death& death : first) blame.suspected.push_back(death.state.host);
     std::sort(blame.suspected.begin(), blame.suspected.end());

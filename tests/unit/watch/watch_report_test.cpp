@@ -213,11 +213,11 @@ BOOST_AUTO_TEST_CASE(groups_of_the_same_name_are_told_apart) {
 BOOST_AUTO_TEST_CASE(ranks_that_move_are_not_blamed) {
     std::vector<RankReport> ranks = {waiting(0, 2, 9), working(1, 2, 8)};
     ranks[1].flight.step = 8;
-    BOOST_TEST(progress_sentence(ranks, 2) == "all 2 ranks make progress, in steps 7 to 8");
+    BOOST_TEST(progress_sentence(ranks, 2) == "all 2 ranks are making progress, in steps 7 to 8");
     ranks[0].flight.quiet_seconds = 10;
     BOOST_TEST(contains(progress_sentence(ranks, 2), "rank 1"));
     BOOST_TEST(contains(progress_sentence(ranks, 3), "rank 2 did not report") == false);
-    BOOST_TEST(progress_sentence({working(0, 1, 3)}, 1) == "the rank makes progress, in step 7");
+    BOOST_TEST(progress_sentence({working(0, 1, 3)}, 1) == "the rank is making progress, in step 7");
 }
 
 // With NCCL a rank's GPU waits, and not the rank: what it has issued tells.
