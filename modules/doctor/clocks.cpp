@@ -62,7 +62,7 @@ std::vector<Finding> wrong_clocks(const std::vector<ClockOffset>& offsets, const
                             fmt::format("the wall clock is {} {} that of {}", human_seconds(std::abs(offset.ahead)),
                                         offset.ahead > 0 ? "ahead of" : "behind", hosts.front()),
                             {hosts[node]},
-                            "tell the site (chrony, NTP); times of files and of logs mislead, traces correct for it",
+                            "tell the site (chrony, NTP); file and log times are misleading, traces correct for it",
                             ""});
     }
     return findings;

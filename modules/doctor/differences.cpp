@@ -47,7 +47,7 @@ const std::vector<Property>& properties() {
          [](const NodeFacts& node, double) { return node.kernel; }},
         {"mpi-version", "MPI library", "load the same modules on all nodes, and use the launcher of that MPI",
          [](const NodeFacts& node, double) { return node.mpi; }},
-        {"program", "program", "start the same file on all nodes, from a folder that all see",
+        {"program", "program", "launch the same executable on all nodes, from a shared folder",
          [](const NodeFacts& node, double) { return node.program; }},
         {"processor", "processor", one_kind, [](const NodeFacts& node, double) { return node.processor; }},
         {"cores", "number of cores", one_kind,
@@ -75,7 +75,7 @@ std::vector<Finding> differences(const std::vector<NodeFacts>& nodes) {
         if (hosts.size() < 2) continue;
         const auto most = std::max_element(
             hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-        std::string what = fmt::format("the {} is not the same everywhere: {} on {} node{}", property.name,
+        std::string what = fmt::format("the {} differs between nodes: {} on {} node{}", property.name,
                                        most->first.empty() ? "unknown" : most->first, most->second.size(),
                                        plural(most->second.size()));
         std::vector<std::string> odd;
@@ -100,11 +100,11 @@ std::vector<Finding> missing_nodes(const std::vector<NodeFacts>& nodes, const st
     std::set_difference(present.begin(), present.end(), wanted.begin(), wanted.end(), std::back_inserter(unexpected));
     std::vector<Finding> findings;
     if (!absent.empty())
-        findings.push_back({"no-rank", "no rank runs there, though the list of nodes has them", absent,
-                            "look at the launcher's options for nodes and ranks a node", ""});
+        findings.push_back({"no-rank", "the node list names these hosts, but no rank runs there", absent,
+                            "check the launcher's options for nodes and ranks per node", ""});
     if (!unexpected.empty())
-        findings.push_back({"not-listed", "ranks run there, though the list of nodes does not have them", unexpected,
-                            "look at the launcher's options for nodes and ranks a node", ""});
+        findings.push_back({"not-listed", "ranks run on these hosts, but the node list does not name them", unexpected,
+                            "check the launcher's options for nodes and ranks per node", ""});
     return findings;
 }
 

@@ -124,7 +124,7 @@ std::vector<std::string> transports_text(const std::vector<NodeFacts>& nodes) {
         of_hosts[fmt::format("{}{}; {}", node.mpi, nccl.empty() ? "" : "; NCCL: " + nccl,
                              port ? fmt::format("fastest port: {} {}, {:g} Gb/s", fabric_name(port->fabric), port->name,
                                                 port->gigabits)
-                                  : "no port says its speed")]
+                                  : "no port reports its speed")]
             .push_back(node.host);
     }
     std::vector<std::string> lines;
@@ -141,10 +141,10 @@ void conclude(Examination& of, const Request& request, bool compares) {
     if (of.nodes.size() > static_cast<std::size_t>(most_for_all_pairs))
         of.remarks.push_back(fmt::format(
             "a sample of the pairs of nodes was measured: each node with at least {} others", fewest_others));
-    if (!compares && of.ranks > 1) of.remarks.emplace_back("ranks share cores, so links are measured and not compared");
+    if (!compares && of.ranks > 1) of.remarks.emplace_back("ranks share cores, so links are measured but not compared");
     for (const LinkSummary& kind : of.links.kinds)
         if (compares && kind.links == 1)
-            of.remarks.push_back(fmt::format("one link {}: there is no other to compare it with", kind.kind));
+            of.remarks.push_back(fmt::format("one link {}: no other to compare it with", kind.kind));
     add(of.findings, missing_nodes(of.nodes, request.expected));
     if (compares) add(of.findings, slow_links(of.links, of.sites, hosts_of(of.nodes)));
     if (compares) add(of.findings, below_ports(of.rates, of.links, of.sites, of.nodes));

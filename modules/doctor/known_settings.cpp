@@ -33,7 +33,7 @@ bool has(const NodeFacts& node, Fabric fabric) {
 std::string cache_monitor(const NodeFacts& node, const Circumstances& circumstances) {
     if (!has(node, Fabric::slingshot) || !circumstances.on_gpu || !circumstances.several_nodes) return "";
     const std::string monitor = variable(node, "FI_MR_CACHE_MONITOR");
-    if (monitor == "memhooks") return "FI_MR_CACHE_MONITOR is memhooks on Slingshot, with which NCCL and RCCL can hang";
+    if (monitor == "memhooks") return "FI_MR_CACHE_MONITOR is memhooks on Slingshot, which can hang NCCL and RCCL";
     if (monitor.empty())
         return "FI_MR_CACHE_MONITOR is not set on Slingshot: where libfabric's default is memhooks, NCCL and RCCL can hang";
     return "";
@@ -41,7 +41,7 @@ std::string cache_monitor(const NodeFacts& node, const Circumstances& circumstan
 
 std::string nccl_sockets(const NodeFacts& node, const Circumstances& circumstances) {
     const bool bad = circumstances.several_nodes && has_fabric(node.ports) && node.nccl.over_sockets();
-    return bad ? fmt::format("NCCL uses sockets beside {}", ports_text(node.ports)) : "";
+    return bad ? fmt::format("NCCL uses sockets although the node has {}", ports_text(node.ports)) : "";
 }
 
 std::string mpi_sockets(const NodeFacts& node, const Circumstances& circumstances) {
@@ -69,8 +69,8 @@ std::string gpu_direct(const NodeFacts& node, const Circumstances& circumstances
 std::string locked_memory(const NodeFacts& node, const Circumstances&) {
     const bool pins = has(node, Fabric::infiniband) || has(node, Fabric::roce);
     if (!pins || node.lockable_bytes < 0 || node.lockable_bytes >= least_lockable) return "";
-    return fmt::format("a process may lock only {} of memory (ulimit -l) beside {}", human_bytes(node.lockable_bytes),
-                       ports_text(node.ports));
+    return fmt::format("a process may lock only {} of memory (ulimit -l), too little for {}",
+                       human_bytes(node.lockable_bytes), ports_text(node.ports));
 }
 
 std::string huge_pages(const NodeFacts& node, const Circumstances&) {
@@ -88,18 +88,18 @@ std::string governor(const NodeFacts& node, const Circumstances&) {
 
 std::string clock_limit(const NodeFacts& node, const Circumstances&) {
     if (node.limit_share >= low_limit) return "";
-    return fmt::format("the clock is limited to {:.0f} % of the processor's highest (scaling_max_freq)",
+    return fmt::format("the clock is limited to {:.0f} % of the processor's maximum (scaling_max_freq)",
                        100 * node.limit_share);
 }
 
 std::string low_clock_now(const NodeFacts& node, const Circumstances&) {
     // A limit explains it.
     if (node.clock_share == 0 || node.clock_share >= low_clock * std::min(1.0, node.limit_share)) return "";
-    return fmt::format("no busy core reaches {:.0f} % of the processor's highest clock", 100 * low_clock);
+    return fmt::format("no busy core reaches {:.0f} % of the processor's maximum clock", 100 * low_clock);
 }
 
 std::string heat(const NodeFacts& node, const Circumstances&) {
-    return node.throttled > 0 ? "cores were throttled by heat while this was measured" : "";
+    return node.throttled > 0 ? "cores were thermally throttled during the measurement" : "";
 }
 
 std::string swap(const NodeFacts& node, const Circumstances&) {
@@ -134,31 +134,32 @@ const std::vector<KnownSetting>& known_settings() {
         {"cache-monitor", "export FI_MR_CACHE_MONITOR=userfaultfd, or kdreg2 where the site has it",
          "https://github.com/olcf/olcf-user-docs/issues/947", cache_monitor},
         {"nccl-sockets",
-         "install or load the network plugin that the site has for NCCL (aws-ofi-nccl for Slingshot), and unset "
-         "NCCL_NET and NCCL_IB_DISABLE",
+         "install or load the site's NCCL network plugin (aws-ofi-nccl for Slingshot), and unset NCCL_NET and "
+         "NCCL_IB_DISABLE",
          "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html", nccl_sockets},
         {"mpi-sockets", "use the site's MPI, and unset UCX_TLS, UCX_NET_DEVICES, FI_PROVIDER or set them to the fabric",
          "https://openucx.readthedocs.io/en/master/faq.html", mpi_sockets},
         {"gpu-direct",
-         "ask the site to load nvidia_peermem or the open kernel modules, and look at NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_READ",
+         "ask the site to load nvidia_peermem or the open kernel modules, and check NCCL_NET_GDR_LEVEL and "
+         "NCCL_NET_GDR_READ",
          "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html", gpu_direct},
         {"locked-memory",
          "ask the site for unlimited memlock where jobs start (Slurm: LimitMEMLOCK=infinity of slurmd; ssh: limits.d)",
          "Red Hat Enterprise Linux 7 Networking Guide, 13.5.3: relaxing memlock restrictions", locked_memory},
         {"huge-pages", "ask the site for madvise or always in /sys/kernel/mm/transparent_hugepage/enabled",
          "https://docs.kernel.org/admin-guide/mm/transhuge.html", huge_pages},
-        {"governor", "ask for performance (Slurm: --cpu-freq=Performance)",
+        {"governor", "request performance (Slurm: --cpu-freq=Performance)",
          "https://docs.kernel.org/admin-guide/pm/intel_pstate.html", governor},
-        {"clock-limit", "ask for the highest clock (Slurm: --cpu-freq=high), or ask the site whether power is capped",
+        {"clock-limit", "request the highest clock (Slurm: --cpu-freq=high), or ask the site whether power is capped",
          "https://docs.kernel.org/admin-guide/pm/cpufreq.html", clock_limit},
         {"low-clock", "leave these nodes out and tell the site: power caps, cooling, firmware",
          "https://docs.kernel.org/admin-guide/pm/cpufreq.html", low_clock_now},
         {"heat", "leave these nodes out and tell the site: cooling, dust, a fan",
          "https://docs.kernel.org/admin-guide/thermal/intel_thermal_throttle.html", heat},
-        {"swap", "fewer ranks a node or a smaller batch.micro; if another job left it behind, leave the node out",
+        {"swap", "use fewer ranks per node or a smaller batch.micro; if another job left it behind, leave the node out",
          "https://docs.kernel.org/admin-guide/sysctl/vm.html", swap},
         {"spinning",
-         "unset it, or set KMP_BLOCKTIME=0: lockstep train lets threads spin for some microseconds (docs/running.md)",
+         "unset it, or set KMP_BLOCKTIME=0: lockstep train lets threads spin for a few microseconds (docs/running.md)",
          "https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html", spinning},
     };
     return table;

@@ -17,11 +17,11 @@ std::string gb_per_second(double rate) {
     return fmt::format("{:.3g}", rate * 1e-9);
 }
 
-// "12 % of what is usual, 0.14 instead of 1.2 GB/s"
+// "12 % of the usual rate, 0.14 instead of 1.2 GB/s"
 std::string how_slow(const SlowLink& slow) {
     if (slow.quantity == Quantity::latency)
         return fmt::format("a message takes {} instead of {}", human_seconds(slow.value), human_seconds(slow.usual));
-    return fmt::format("{:.0f} % of what is usual, {} instead of {} GB/s{}", 100 * slow.value / slow.usual,
+    return fmt::format("{:.0f} % of the usual rate, {} instead of {} GB/s{}", 100 * slow.value / slow.usual,
                        gb_per_second(slow.value), gb_per_second(slow.usual),
                        slow.quantity == Quantity::gpu_rate ? " between GPUs" : "");
 }
@@ -44,14 +44,14 @@ Finding of_link(const SlowLink& slow, const std::vector<RankSite>& ranks, const 
         return {"slow-link",
                 fmt::format("the link is slow: {}", how_slow(slow)),
                 {a, b},
-                "try both with other nodes; if only this pair is slow, tell the site: the network between them",
+                "try each with other nodes; if only this pair is slow, tell the site: the network between them",
                 ""};
-    return {"slow-memory",
-            fmt::format("messages between the ranks {} and {} are slow: {}", slow.link.first, slow.link.second,
-                        how_slow(slow)),
-            {a},
-            "look for other programs there (top), and at the binding (lockstep topo)",
-            ""};
+    return {
+        "slow-memory",
+        fmt::format("messages between ranks {} and {} are slow: {}", slow.link.first, slow.link.second, how_slow(slow)),
+        {a},
+        "look for other programs there (top) and check the binding (lockstep topo)",
+        ""};
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ std::vector<Finding> slow_links(const LinkJudgement& judgement, const std::vecto
             {"slow-link",
              fmt::format("{} more links are slow", judgement.links.size() - most_named),
              {},
-             "lockstep doctor --format json has all; so many slow links lie with a switch or with other jobs",
+             "lockstep doctor --format json lists all; this many slow links point to a switch or to other jobs",
              ""});
     return findings;
 }
@@ -115,8 +115,8 @@ std::vector<Finding> below_ports(const std::vector<LinkRate>& rates, const LinkJ
                                         "GB/s",
                                         100 * slow_share, port, gb_per_second(group.rate)),
                             group.hosts,
-                            "look at the transports above: sockets or another network carry the messages, or the "
-                            "fabric is busy",
+                            "check the transports above: sockets or another network may carry the messages, or the "
+                            "fabric may be busy",
                             ""});
     return findings;
 }

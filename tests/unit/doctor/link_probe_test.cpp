@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_link_is_named_when_it_stays_slow) {
     const auto named = ring.judge({1});
     BOOST_TEST_REQUIRE(named.size() == 1u);
     BOOST_TEST(named[0].slow);
-    BOOST_TEST(named[0].sentence.starts_with("slow-link on n[1-2]: the link is slow: 30 % of what is usual"),
+    BOOST_TEST(named[0].sentence.starts_with("slow-link on n[1-2]: the link is slow: 30 % of the usual rate"),
                named[0].sentence);
     for (int i = 0; i < 5; ++i) BOOST_TEST(ring.judge({1}).empty());  // once
     BOOST_TEST(ring.judge({}).empty());

@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(one_slow_link_is_named_with_its_nodes) {
         BOOST_TEST_REQUIRE(findings.size() == 1u);
         BOOST_TEST(findings[0].id == "slow-link");
         BOOST_TEST((findings[0].hosts == std::vector<std::string>{"n1", "n3"}));
-        BOOST_TEST(contains(findings[0].what, "50 % of what is usual, 10 instead of 20 GB/s"));
+        BOOST_TEST(contains(findings[0].what, "50 % of the usual rate, 10 instead of 20 GB/s"));
     }
 }
 
