@@ -78,7 +78,7 @@ void check_given(const RunDescription& description) {
     missing.check("data.tokenizer", !data.tokenizer.empty(),
                   "use \"auto\", \"bytes\" or the path of a sentencepiece .model file or a tokenizer.json");
     missing.check("data.jsonl_field", !data.jsonl_field.empty(), "the default is \"text\"");
-    missing.check("batch.global", batch.global != 0, "give the number of sequences a step");
+    missing.check("batch.global", batch.global != 0, "give the number of sequences per step");
     missing.check("schedule.steps", schedule.steps != 0 || schedule.epochs != 0,
                   "give the length of the run as schedule.steps or schedule.epochs");
     missing.check("schedule.peak_lr", schedule.peak_lr != 0, "give the highest learning rate");
@@ -223,8 +223,8 @@ void check_machine(const RunDescription& description) {
     check_positive({{"precision.loss_scale.initial", scale.initial}, {"precision.loss_scale.minimum", scale.minimum}});
     if (scale.initial < scale.minimum)
         throw usage_error(
-            "precision.loss_scale.initial = {} is less than precision.loss_scale.minimum = {}; raise the one or lower "
-            "the other",
+            "precision.loss_scale.initial = {} is less than precision.loss_scale.minimum = {}; raise the first or "
+            "lower the second",
             scale.initial, scale.minimum);
     check_at_least(1, {{"precision.loss_scale.growth_interval", scale.growth_interval},
                        {"precision.loss_scale.hysteresis", scale.hysteresis}});
@@ -242,8 +242,8 @@ void check_machine(const RunDescription& description) {
             "parallel.offload = \"moments\" updates on the CPU, which has no fp16: set precision.compute = \"bf16\"");
     if (parallel.zero > 1 && parallel.lanes > 0)
         throw usage_error(
-            "parallel.zero = {} divides gradients, of which parallel.lanes = {} keeps whole sums; set parallel.zero to "
-            "0 or 1, or parallel.lanes to 0",
+            "parallel.zero = {} shards gradients, but parallel.lanes = {} needs whole sums of them; set parallel.zero "
+            "to 0 or 1, or parallel.lanes to 0",
             parallel.zero, parallel.lanes);
     check_not_negative({{"run.peak_tflops", description.run.peak_tflops}});
     check_not_negative({{"watchdog.seconds", description.watchdog.seconds},
@@ -323,8 +323,8 @@ void check_rope_scaling(const ModelDescription& model) {
     check_at_least(1, {{"model.rope_original_context", model.rope_original_context}});
     if (model.rope_high <= model.rope_low)
         throw usage_error(
-            "model.rope_high = {} is not more than model.rope_low = {}; between them lie the wavelengths that are "
-            "scaled in part",
+            "model.rope_high = {} must be greater than model.rope_low = {}; wavelengths between them are scaled in "
+            "part",
             model.rope_high, model.rope_low);
     if (model.rope_scaling != RopeScaling::none) return;
     const ModelDescription plain;
@@ -362,7 +362,7 @@ void check(const ModelDescription& model) {
     if (model.adapters.rank == 0 && model.adapters != Adapters())
         throw usage_error(
             "model.adapters.{} is given, but model.adapters.rank = 0: give the rank of the adapters, or remove "
-            "[model.adapters], and all parameters are trained",
+            "[model.adapters] to train all parameters",
             model.adapters.alpha != 0     ? "alpha"
             : model.adapters.dropout != 0 ? "dropout"
                                           : "match");

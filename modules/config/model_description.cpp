@@ -221,7 +221,7 @@ ModelDescription preset_values(const std::string& name, const std::string& place
     const std::string near = nearest_name(name, names);
     std::string list;
     for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
-    throw usage_error("{}there is no preset {}; {}the presets are {}", place, toml_text(name),
+    throw usage_error("{}unknown preset {}; {}the presets are {}", place, toml_text(name),
                       near.empty() ? "" : "did you mean " + near + "? ", list);
 }
 

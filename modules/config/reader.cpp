@@ -116,7 +116,7 @@ WeightedPaths weighted_paths(const Given& given, const Key& key, const toml::tab
         throw usage_error("{}{}: {} lacks its weight, the share of the samples that come from it", given.place,
                           key.path, part.paths.front());
     if (!(part.weight > 0 && part.weight <= most))
-        throw usage_error("{}{}: the weight {} of {} must lie above 0 and at most at {:g}", given.place, key.path,
+        throw usage_error("{}{}: the weight {} of {} must be above 0 and at most {:g}", given.place, key.path,
                           part.weight, part.paths.front(), most);
     return part;
 }
@@ -189,8 +189,8 @@ struct Assign {
             for (const toml::node& item : *array) {
                 const auto* number = item.as_integer();
                 if (!number)
-                    throw usage_error("{}{} holds an item that is no integer; it must be: {}", given.place, key.path,
-                                      type_of(key));
+                    throw usage_error("{}{} holds an item that is not an integer; it must be: {}", given.place,
+                                      key.path, type_of(key));
                 list.push_back(number->get());
             }
         } else {
@@ -213,7 +213,7 @@ struct Assign {
         check_range(key, count, given.place);
         for (const toml::node& item : *array) {
             if (!item.is_table())
-                throw usage_error("{}{} holds an item that is no table; it must be: {}", given.place, key.path,
+                throw usage_error("{}{} holds an item that is not a table; it must be: {}", given.place, key.path,
                                   type_of(key));
             const auto table = table_of<LayerTable>(given, key, *item.as_table(), layers.tables->size());
             count += static_cast<double>(table.count - 1);
@@ -228,7 +228,7 @@ struct Assign {
         if (!array) refuse_type(given, key);
         for (const toml::node& item : *array) {
             if (!item.is_table())
-                throw usage_error("{}{} holds an item that is no table; it must be: {}", given.place, key.path,
+                throw usage_error("{}{} holds an item that is not a table; it must be: {}", given.place, key.path,
                                   type_of(key));
             groups.list->push_back(table_of<ParameterGroup>(given, key, *item.as_table(), groups.list->size()));
         }
@@ -254,7 +254,7 @@ struct Assign {
         const double fraction = number_value(given, key);
         if (fraction <= 0 || fraction >= 1)
             throw usage_error(
-                "{}{} = {}: a fraction lies between 0 and 1, both excluded; for no validation data leave the key out",
+                "{}{} = {}: a fraction lies between 0 and 1, both excluded; omit the key for no validation data",
                 given.place, key.path, fraction);
         *either.fraction = fraction;
     }

@@ -49,7 +49,7 @@ bool is_section(const std::string& path, const std::vector<Key>& keys) {
 
 void refuse_unknown_key(const std::string& path, const std::string& place, const std::vector<Key>& keys) {
     if (is_section(path, keys))
-        throw usage_error("{}{} is a section and holds keys, not a value of its own", place, path);
+        throw usage_error("{}{} is a section: it holds keys and has no value itself", place, path);
     const std::string near = suggestion(path, keys);
     if (near.empty())
         throw usage_error("{}unknown key {}; docs/run-description.md and docs/planner.md list the keys", place, path);

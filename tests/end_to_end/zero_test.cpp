@@ -136,9 +136,8 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_divided_is_refused) {
     const Workplace place;
     const Result lanes = train(place.path(), "x", layout(2, 1, 1, 1, 2), "--set parallel.lanes=4");
     check_exit(lanes, 2);
-    BOOST_TEST(
-        contains(lanes.error, "parallel.zero = 2 divides gradients, of which parallel.lanes = 4 keeps whole sums"),
-        lanes);
+    BOOST_TEST(contains(lanes.error, "parallel.zero = 2 shards gradients, but parallel.lanes = 4 needs whole sums"),
+               lanes);
     const Result stage = train(place.path(), "x", layout(2, 1, 1, 1, 4));
     check_exit(stage, 2);
     BOOST_TEST(contains(stage.error, "parallel.zero = 4: the stages are 0 to 3"), stage);

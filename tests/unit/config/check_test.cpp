@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_factor=0"},
          "model.rope_factor = 0: it must be greater than 0"},
         {{"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_low=4"},
-         "model.rope_high = 4 is not more than model.rope_low = 4"},
+         "model.rope_high = 4 must be greater than model.rope_low = 4"},
         {{"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_original_context=0"},
          "model.rope_original_context = 0: it must be at least 1"},
         {{"model.mixer=ttt-linear", "model.window=16"}, "model.window = 16: ttt-linear has no window"},
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"precision.loss_scale.growth_interval=0"}, "growth_interval = 0"},
         {{"parallel.tensor=0"}, "parallel.tensor = 0: it must be at least 1"},
         {{"parallel.zero=4"}, "parallel.zero = 4: the stages are 0 to 3"},
-        {{"parallel.zero=2", "parallel.lanes=2"}, "parallel.zero = 2 divides gradients, of which parallel.lanes = 2"},
+        {{"parallel.zero=2", "parallel.lanes=2"}, "parallel.zero = 2 shards gradients, but parallel.lanes = 2"},
         {{"checkpoint.keep=0"}, "checkpoint.keep = 0"},
         {{"checkpoint.every=-1"}, "checkpoint.every = -1"},
         {{"checkpoint.folder="}, "checkpoint.folder is missing"},
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(all_missing_keys_are_told_at_once) {
                "10 keys are missing: run.name (give the run a name, for example --set run.name=first); model.width, "
                "model.layers, model.heads, model.vocabulary, model.context (give it or a model.preset); data.train "
                "(name a token file made by lockstep pack, a text file or a folder, for example --set "
-               "data.train=tokens.h5); batch.global (give the number of sequences a step); schedule.steps (give the "
+               "data.train=tokens.h5); batch.global (give the number of sequences per step); schedule.steps (give the "
                "length of the run as schedule.steps or schedule.epochs); schedule.peak_lr (give the highest learning "
                "rate)");
     check_contains(refusal({"model.width=0", "model.heads=0"}), "2 keys are missing: model.width, model.heads (give");

@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(mixtures_that_make_no_sense_are_refused) {
     check_contains(said("[{path = \"a\", weight = \"1\"}]"), "weight must be a number");
     check_contains(said("[{path = \"a\", wight = 1}]"), "wight is not known");
     for (const char* weight : {"0", "-1", "1e13"})
-        check_contains(said(std::string("[{path = \"a\", weight = ") + weight + "}]"), "must lie above 0");
+        check_contains(said(std::string("[{path = \"a\", weight = ") + weight + "}]"), "must be above 0");
     check_contains(said("[{path = \"a\", weight = nan}]"), "finite");
     check_contains(said("{path = \"a\", weight = 1}"), "data.train is a table");
     std::string many;
@@ -308,7 +308,7 @@ BOOST_AUTO_TEST_CASE(heads_are_repeated_over_the_blocks) {
     BOOST_TEST((parse(to_toml(run)).model == model));
     BOOST_TEST((parse(small_run(), {"model.heads=[2, 2]"}).model == parse(small_run()).model));
     check_contains(refusal("[model]\nheads = []\n"), "model.heads is empty");
-    check_contains(refusal("[model]\nheads = [2, 3.5]\n"), "model.heads holds an item that is no integer");
+    check_contains(refusal("[model]\nheads = [2, 3.5]\n"), "model.heads holds an item that is not an integer");
     // Of TTT there are as many heads of keys as heads.
     const ModelDescription shared = parse(small_run(), {"model.layers=2", "model.mixer=[\"ttt-linear\", \"attention\"]",
                                                         "model.heads=[8, 4]", "model.kv_heads=2"})
@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(groups_have_a_rate_and_a_decay_of_their_own) {
     BOOST_TEST(again.optimizer.groups[0].rate_factor == 0.25);
     BOOST_TEST(parse(tables, {"optimizer.groups=[]"}).optimizer.groups.empty());
     check_contains(refusal("[optimizer]\ngroups = 3\n"), "list of tables {match = …, lr = …, decay = …}");
-    check_contains(refusal("[optimizer]\ngroups = [\"a\"]\n"), "holds an item that is no table");
+    check_contains(refusal("[optimizer]\ngroups = [\"a\"]\n"), "holds an item that is not a table");
     check_contains(refusal("[[optimizer.groups]]\nlr = 1.0\n"), "optimizer.groups[0].match is missing");
     check_contains(refusal("[[optimizer.groups]]\nmatch = \"*\"\nrate = 1.0\n"), "optimizer.groups[0].rate");
 }
@@ -379,7 +379,7 @@ BOOST_AUTO_TEST_CASE(tables_say_what_the_layers_are) {
     check_contains(refusal("[[model.layers]]\ncount = 9000\n[[model.layers]]\ncount = 9000\n"),
                    "model.layers = 18000: it must be at most 10000");
     check_contains(refusal("[model]\nlayers = [4, 4]\n"),
-                   "model.layers holds an item that is no table; it must be: integer, or");
+                   "model.layers holds an item that is not a table; it must be: integer, or");
     check_contains(refusal("[model]\nlayers = 4.0\n"), "model.layers is the number 4, but must be an integer: write 4");
     check_contains(refusal("[model]\n\n[[model.layers]]\n\n[[model.layers]]\nheads = 0\n"),
                    ":6: model.layers[1].heads = 0");

@@ -30,5 +30,5 @@ BOOST_AUTO_TEST_CASE(keys_given_with_a_preset_decide_what_follows_from_them) {
     BOOST_TEST(ttt.mixer(0) == "ttt-linear");
     BOOST_TEST(ttt.layer(0).head_width == 128);
     BOOST_TEST(model_of("preset = \"qwen3-8b\"\nwidth = 2048\n").layer(0).head_width == 128);  // the preset's own
-    check_error([] { model_of("preset = \"gpt2\"\n"); }, ExitCode::usage, {"plan.toml: there is no preset \"gpt2\""});
+    check_error([] { model_of("preset = \"gpt2\"\n"); }, ExitCode::usage, {"plan.toml: unknown preset \"gpt2\""});
 }
