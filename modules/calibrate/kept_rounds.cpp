@@ -31,7 +31,7 @@ KeptRounds read_rounds(const std::string& path, const std::string& settings) {
     } catch (const Json::exception&) {
         // Of a program that was killed, or something else's: measured anew.
     }
-    log::warning("{} is of other settings or damaged; measuring anew", path);
+    log::warning("{} is damaged or from other settings; starting over", path);
     return {};
 }
 

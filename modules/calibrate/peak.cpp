@@ -44,7 +44,7 @@ Peak find_peak(layout::Devices& devices, Type compute, double given_tflops, doub
     if (devices.on_gpu() && compute != Type::fp32)
         for (const KnownGpu& gpu : known_gpus)
             if (devices.name.find(gpu.name) != std::string::npos)
-                return {gpu.tflops * 1e12, "the vendor's for this GPU"};
+                return {gpu.tflops * 1e12, "the vendor's figure for this GPU"};
     const double flops = measured_flops > 0 ? measured_flops : measure_products(devices, compute, 0).per_second;
     return {flops, "measured by matrix products"};
 }

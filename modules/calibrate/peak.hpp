@@ -13,7 +13,7 @@ MeasuredRate measure_products(layout::Devices& devices, Type type, double second
 
 struct Peak {
     double flops = 0;    // FLOP/s of one rank's device
-    std::string origin;  // "given", "the vendor's for this GPU", "measured by matrix products"
+    std::string origin;  // "given", "the vendor's figure for this GPU", "measured by matrix products"
 };
 
 // given_tflops if positive; else the vendor's figure for dense products of the compute type; else measured_flops if the

@@ -24,7 +24,7 @@ struct KindText {
     double shortest_seconds;  // a measurement that took less says little
     const char* look_at;
 };
-constexpr const char* links = "the links between their nodes, and what else uses them";
+constexpr const char* links = "the links between their nodes and other traffic on them";
 constexpr std::array<KindText, rate_kinds> kind_texts = {
     {{"matrix products", "FLOP", 1e-5, "its node: clock, temperature, other jobs"},
      {"all-reduce of tensor", "B", 1e-4, links},
@@ -34,7 +34,7 @@ constexpr std::array<KindText, rate_kinds> kind_texts = {
      {"messages of context", "B", 1e-4, links},
      {"messages of activations", "B", 1e-4, links},
      {"messages of gradients", "B", 1e-4, links},
-     {"checkpoint folder", "B", 2e-2, "how its node reaches the file system"}}};
+     {"checkpoint folder", "B", 2e-2, "its node's path to the file system"}}};
 
 std::string rate_text(RateKind kind, double per_second) {
     return human_rate(per_second, kind_texts[kind].unit);
@@ -152,7 +152,7 @@ std::string rates_text(const RateTable& table) {
         const LaunchRates::Kind& summary = rates.kinds[kind];
         if (summary.groups == 0) continue;
         std::string part = fmt::format("{} {}", rate_name(kind), rate_text(kind, summary.median));
-        if (kind == product_rate) part += " a rank";
+        if (kind == product_rate) part += " per rank";
         if (summary.groups > 1) part += fmt::format(" (lowest {})", rate_text(kind, summary.lowest));
         if (summary.latency > 0) part += fmt::format(", {:.0f} us", summary.latency * 1e6);
         parts.push_back(std::move(part));
@@ -171,7 +171,7 @@ std::vector<std::string> slow_ones(const RateTable& table) {
             if (share >= slow_share || group.measured.seconds < kind_texts[kind].shortest_seconds) continue;
             if (++slow > most_sentences) continue;
             sentences.push_back(fmt::format(
-                "{}: {} at {}, {:.0f} % of the median of {} {} ({}); look at {}", who(group, table), rate_name(kind),
+                "{}: {} at {}, {:.0f} % of the median of {} {} ({}); check {}", who(group, table), rate_name(kind),
                 rate_text(kind, group.measured.per_second), 100 * share, table.groups[kind].size(),
                 group.ranks.size() > 1 ? "such groups" : (kind == folder_rate ? "nodes" : "ranks"),
                 rate_text(kind, rates.kinds[kind].median), kind_texts[kind].look_at));
@@ -239,7 +239,7 @@ std::vector<std::string> slower_than_before(const LaunchRates& now, const Launch
         const double share = here.median / there.median;
         if (share >= slower_than_before_share || here.seconds < kind_texts[kind].shortest_seconds) continue;
         sentences.push_back(fmt::format(
-            "{}: {}, {:.0f} % of the {} at the launch of {}; see whether other jobs share the nodes, or whether "
+            "{}: {}, {:.0f} % of the {} at the launch of {}; check whether other jobs share the nodes, or whether "
             "clocks, links or the file system have changed",
             rate_name(kind), rate_text(kind, here.median), 100 * share, rate_text(kind, there.median), before.time));
     }

@@ -42,7 +42,7 @@ struct RateTable {
 };
 RateTable make_table(const std::vector<RankRates>& of_ranks, std::vector<std::string> hosts, const config::Grid& shape);
 
-// "matrix products 61.0 GFLOP/s a rank (lowest 58.0 GFLOP/s); all-reduce of replicas 1.9 GB/s, 12 us; …"
+// "matrix products 61.0 GFLOP/s per rank (lowest 58.0 GFLOP/s); all-reduce of replicas 1.9 GB/s, 12 us; …"
 std::string rates_text(const RateTable& table);
 
 // A sentence for every rank or group below 70 % of the median of its kind; the median of two is the faster one. Rates

@@ -61,8 +61,8 @@ std::optional<Error> check_product(const SelfTest& test) {
             const float value = found[static_cast<std::size_t>(row * size + column)];
             if (value == expected) continue;
             return fault_error(
-                "{}: row {}, column {} of a matrix product of {} x {} numbers is {} and not {}, so its processor, its "
-                "GPU or its memory is faulty; leave this node out and start again with --resume auto",
+                "{}: row {}, column {} of a matrix product of {} x {} numbers is {} instead of {}, so its processor, "
+                "its GPU or its memory is faulty; leave this node out and launch again with --resume auto",
                 own_name(test), row, column, size, size, value, expected);
         }
     return std::nullopt;
@@ -100,9 +100,9 @@ class GroupTest {
             if (numbers[i] == right) continue;
             const auto ranks = measured_together(kind_, test_.session.rank(), test_.grid);
             return fault_error(
-                "{}: {} over the ranks {} gave {} for number {}, and not {}, so a link or the memory of one of their "
-                "nodes is faulty; leave this node out, and if that does not help the others of these ranks, and start "
-                "again with --resume auto",
+                "{}: {} over ranks {} gave {} for element {} instead of {}, so a link or the memory of one of their "
+                "nodes is faulty; leave this node out, then, if that does not help, the nodes of the other ranks, and "
+                "launch again with --resume auto",
                 own_name(test_), rate_name(kind_), fmt::join(ranks, ", "), numbers[i], i, right);
         }
         return std::nullopt;
@@ -292,7 +292,7 @@ double run_self_test(const SelfTest& test) {
     }
     if (!speaks) return flops;
     log::info("self-test in {:.2f} s{}: {}", seconds_now() - start,
-              compares ? "" : " (ranks share cores, each has them for itself in turn)", rates_text(judgement.table));
+              compares ? "" : " (ranks share cores and take turns)", rates_text(judgement.table));
     for (const std::string& sentence : judgement.warnings) log::warning("{}", sentence);
     watch::RunFolder::write_rates(test.run_path, to_json(judgement.rates));
     return flops;

@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(rates_are_said_in_one_line_and_kept) {
     BOOST_TEST(count_of(result.error, "self-test in ") == 1u, result);
     const std::string line = line_with(result.error, "self-test in ");
     for (const char* part :
-         {"matrix products ", "FLOP/s a rank (lowest ", "all-reduce of replicas ", " us; ", "checkpoint folder "})
+         {"matrix products ", "FLOP/s per rank (lowest ", "all-reduce of replicas ", " us; ", "checkpoint folder "})
         BOOST_TEST(contains(line, part), "'" << part << "' is missing: " << line);
     BOOST_TEST(!contains(line, "tensor"), line);
     BOOST_TEST(!contains(line, "messages"), line);
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_sum_ends_the_run) {
     check_exit(result, 1);
     BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
     // 0 + 5, 1 + 5 and 2 + 5.
-    BOOST_TEST(contains(result.error, "all-reduce of replicas over the ranks 0, 1, 2 gave 19 for number 5, and not 18"),
+    BOOST_TEST(contains(result.error, "all-reduce of replicas over ranks 0, 1, 2 gave 19 for element 5 instead of 18"),
                result);
     BOOST_TEST(contains(result.error, "error: rank 1 (host "), result);
 }

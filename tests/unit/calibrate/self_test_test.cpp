@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(one_line_has_median_and_lowest) {
     config::Grid shape;
     shape.data = 2;
     BOOST_TEST(rates_text(make_table(of_ranks, hosts_of(2), shape)) ==
-               "matrix products 61.0 GFLOP/s a rank (lowest 58.0 GFLOP/s); all-reduce of replicas 1.9 GB/s, 12 us; "
+               "matrix products 61.0 GFLOP/s per rank (lowest 58.0 GFLOP/s); all-reduce of replicas 1.9 GB/s, 12 us; "
                "checkpoint folder 410.0 MB/s");
 }
 
