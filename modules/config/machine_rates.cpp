@@ -65,7 +65,7 @@ void PrecisionRates::add_keys(const std::string& section, const std::string& typ
     moved("embedding_backward", memory.embedding_backward, "its gradient, added in fp32");
     moved("cross_entropy", memory.cross_entropy, "cross-entropy and its gradient");
     moved("adamw", memory.adamw, "AdamW");
-    add("all_reduce_gb_per_second", all_reduce_gb_per_second, "GB/s of a rank in an all-reduce of activations");
+    add("all_reduce_gb_per_second", all_reduce_gb_per_second, "GB/s per rank in an all-reduce of activations");
 }
 
 std::string Rates::doubt() const {
@@ -81,27 +81,29 @@ void Rates::add_keys(std::vector<Key>& list) {
     const auto add = [&](const std::string& name, double& value, const std::string& meaning) {
         list.push_back({"rates." + name, &value, meaning, 0});
     };
-    add("ranks", ranks, "ranks of a node that were busy at once");
-    add("threads", threads, "threads of each, or 1 GPU");
-    add("cores", cores, "cores of the node, or GPUs");
-    add("bf16_is_fp32", bf16_is_fp32, "1: the processors have no bf16; runs in it compute in fp32");
+    add("ranks", ranks, "ranks per node that were busy at once");
+    add("threads", threads, "threads per rank, or 1 GPU");
+    add("cores", cores, "cores of the node, or its GPUs");
+    add("bf16_is_fp32", bf16_is_fp32, "1: the processors have no bf16; bf16 runs compute in fp32");
     list.back().most = 1;
-    add("repeat_spread", repeat_spread, "how far repeats of a measurement lay apart, as a share: busy if above 0.2");
+    add("repeat_spread", repeat_spread, "spread of repeated measurements, as a share: busy if above 0.2");
     add("busy_share", busy_share, "share of the cores that other programs used: busy if above 0.1");
     list.back().most = 1;
-    add("operation_us", operation_us, "microseconds of an operation on next to nothing");
-    add("team_us", team_us, "microseconds more where a rank has several threads");
-    add("team_efficiency", team_efficiency, "products of one rank with all cores, against ranks of one thread");
-    add("fill_gb_per_second", fill_gb_per_second, "GB/s of gradients set to zero");
-    add("norm_gb_per_second", norm_gb_per_second, "GB/s of the sum of their squares");
-    add("loading_mtokens_per_second", loading_mtokens_per_second, "million tokens a second into a batch");
-    add("checkpoint_gb_per_second", checkpoint_gb_per_second, "GB/s of a node into the folder of the calibration");
+    add("operation_us", operation_us, "microseconds of an operation on almost no data");
+    add("team_us", team_us, "extra microseconds where a rank has several threads");
+    add("team_efficiency", team_efficiency,
+        "rate of products of one rank with all cores, relative to ranks of one thread");
+    add("fill_gb_per_second", fill_gb_per_second, "GB/s of zeroing gradients");
+    add("norm_gb_per_second", norm_gb_per_second, "GB/s of summing their squares");
+    add("loading_mtokens_per_second", loading_mtokens_per_second, "million tokens per second loaded into a batch");
+    add("checkpoint_gb_per_second", checkpoint_gb_per_second, "GB/s from a node to the calibration's folder");
     add("messages.latency_us", messages.latency_us, "microseconds of a small message to the next rank");
     add("messages.gb_per_second", messages.gb_per_second, "GB/s of a large one");
-    add("messages.all_reduce_us", messages.all_reduce_us, "microseconds of an all-reduce of 8 bytes, a step of it");
-    add("messages.bucket_gb_per_second", messages.bucket_gb_per_second, "GB/s of a rank in an all-reduce of gradients");
-    add("messages.scatter_gb_per_second", messages.scatter_gb_per_second, "GB/s of a rank in a reduce-scatter of them");
-    add("messages.gather_gb_per_second", messages.gather_gb_per_second, "GB/s of a rank in a gather of parameters");
+    add("messages.all_reduce_us", messages.all_reduce_us, "microseconds per step of an 8-byte all-reduce");
+    add("messages.bucket_gb_per_second", messages.bucket_gb_per_second, "GB/s per rank in an all-reduce of gradients");
+    add("messages.scatter_gb_per_second", messages.scatter_gb_per_second,
+        "GB/s per rank in a reduce-scatter of gradients");
+    add("messages.gather_gb_per_second", messages.gather_gb_per_second, "GB/s per rank in a gather of parameters");
     fp32.add_keys("rates.fp32", "fp32", list);
     bf16.add_keys("rates.bf16", "bf16 or fp16", list);
 }
