@@ -6,10 +6,10 @@ folders=()
 check_in_turn() {
     local setting file name folder
     for setting in ${settings[@]+"${settings[@]}"}; do
-        if [[ $setting == run.name=* ]]; then fail "--set $setting would give ${#run_files[@]} runs one name; write it into their descriptions"; fi
+        if [[ $setting == run.name=* ]]; then fail "--set $setting would give ${#run_files[@]} runs the same name; set run.name in their descriptions"; fi
     done
     [[ -z ${LOCKSTEP_MANIFEST:-} ]] || fail "a manifest takes one run description, not ${#run_files[@]}"
-    [[ $resume == auto ]] || fail "--resume $resume is for one run; of several, each goes on from its own newest checkpoint"
+    [[ $resume == auto ]] || fail "--resume $resume applies to a single run; of several, each resumes from its own newest checkpoint"
     for file in "${run_files[@]}"; do
         run_file=$file
         name=$(value_of run.name) || exit 2
@@ -81,7 +81,7 @@ launch_in_turn() {
         if [[ $begun == yes && -z $stop_after ]] && ! time_left; then stop_before_next "the job's time is up"; fi
         of_time=()
         if [[ -n $stop_after ]]; then
-            if ! time_left; then stop_before_next "--stop-after $stop_after minutes are over"; fi
+            if ! time_left; then stop_before_next "--stop-after $stop_after minutes have passed"; fi
             of_time=(--stop-after "$stop_in")
         fi
         if [[ -n $before ]]; then pass_on_exclusions "$before"; fi

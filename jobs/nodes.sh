@@ -122,13 +122,13 @@ set_launcher_on() { # RANKS NODE …
                 hydra) launcher=("$first" -hosts "$(joined , "$@")" -ppn "$per_node" "${launcher[@]:1}") ;;
                 openmpi) launcher=("$first" --host "$(joined , "${@/%/:$per_node}")" "${launcher[@]:1}") ;;
                 *)
-                    why_not="$first is neither MPICH's nor Open MPI's; name the nodes by {hosts} in LOCKSTEP_LAUNCH"
+                    why_not="$first is neither MPICH's nor Open MPI's; name the nodes with {hosts} in LOCKSTEP_LAUNCH"
                     return 1
                     ;;
             esac
             ;;
         *)
-            why_not="${first##*/} cannot be told which nodes to use; another launcher can by {hosts} in LOCKSTEP_LAUNCH"
+            why_not="${first##*/} cannot be told which nodes to use; use another launcher, with {hosts} in LOCKSTEP_LAUNCH"
             return 1
             ;;
     esac
@@ -209,7 +209,7 @@ select_nodes() {
         why_not="no node is left"
         return 1
     elif [[ -n ${LOCKSTEP_MANIFEST:-} ]]; then
-        why_not="${#healthy[@]} of ${#all_nodes[@]} nodes are left, too few for the $ranks_wanted ranks that the manifest asks for"
+        why_not="${#healthy[@]} of ${#all_nodes[@]} nodes are left, too few for the $ranks_wanted ranks that the manifest requests"
         return 1
     else
         local of_settings=() setting fewer

@@ -44,7 +44,7 @@ recover() {
         return 1
     fi
     if ((2 * ${#silent[@]} > ${#asked[@]})); then
-        why_not="${#silent[@]} of ${#asked[@]} nodes do not answer, which may be the fault of the node that asks"
+        why_not="${#silent[@]} of ${#asked[@]} nodes do not answer; the fault may be with the node asking"
         return 1
     fi
     if [[ $status != "$status_before" ]]; then
@@ -52,7 +52,7 @@ recover() {
         mapfile -t named < <(nodes_named "$(status_value suspects)")
     fi
     for node in ${silent[@]+"${silent[@]}"}; do
-        exclude "$node" "did not answer when a launch had ended (step $step)"
+        exclude "$node" "did not answer after a launch had ended (step $step)"
         because+=("$node does not answer")
     done
     # Of most nodes it says more about the file system, through which the watchdogs report.
