@@ -68,14 +68,14 @@ train --resume auto || fail "the resumed run exited with code $?; see $log"
 heading "A sample"
 newest=
 for file in "$checkpoints"/step-*.h5; do newest=$file; done
-[[ -f $newest ]] || fail "there is no checkpoint in $checkpoints"
+[[ -f $newest ]] || fail "no checkpoint found in $checkpoints"
 show "$build/bin/lockstep" generate --checkpoint "$newest" --prompt $'template<typename _Tp>\n    struct ' --tokens 300 \
     --temperature 0.7 --top-k 40 --seed 1
 echo
 
 heading "Validation"
 loss=$(last_number validation_loss "$run/metrics.jsonl")
-[[ -n $loss ]] || fail "there is no validation loss in $run/metrics.jsonl"
+[[ -n $loss ]] || fail "no validation loss found in $run/metrics.jsonl"
 awk -v loss="$loss" -v conditional="$conditional" 'BEGIN {
     printf "final validation loss                                %.4f nats per byte\n", loss
     printf "conditional entropy of a byte given the previous one %.4f nats per byte\n", conditional
