@@ -18,7 +18,7 @@ FileKind kind_of(const std::string& path, bool has_keys);
 // name, too. With `keys` only their values, one line each; nothing is printed for a single empty one.
 int inspect_description(const std::string& path, const std::vector<std::string>& settings,
                         const std::vector<std::string>& keys, TableFormat format, bool details);
-// The most ranks, `limit` at most, that the description can be trained on. Usage error: there is none.
+// The most ranks, `limit` at most, that the description can be trained on. Usage error if none.
 int print_most_ranks(const std::string& path, const std::vector<std::string>& settings, std::int64_t limit);
 // status.json of a run folder, or only the values of `keys`.
 int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format);

@@ -96,7 +96,7 @@ Json intervals_json(const PlanOutput& plan) {
             {"shared", intervals.shared}};
 }
 
-// Rates of a busy machine give step times that cannot be; so the reader is told.
+// Rates measured on a busy machine give impossible step times, hence these remarks.
 std::vector<std::string> remarks_of(const PlanOutput& plan, const std::vector<Candidate>& of_counts) {
     constexpr double most_gain = 1.1;  // beyond the devices' ratio; caches and memory that suffices explain some
     std::vector<std::string> remarks = plan.result.remarks;

@@ -124,7 +124,7 @@ int run(const Options& options) {
     return 0;
 }
 
-// hwloc does not survive every damaged file, so a process of its own reads one.
+// hwloc does not survive every damaged file, so a separate process reads it.
 int run_apart(const Options& options) {
     constexpr rlim_t processor_seconds = 60;
     const pid_t reader = ::fork();

@@ -46,7 +46,7 @@ struct CalibrationRank {
 
 struct CalibrationOptions {
     bool fp32 = true, bf16 = false;               // the types to measure
-    bool quick = false;                           // tiny sizes: shows that it works; the rates mean little
+    bool quick = false;                           // tiny sizes: shows that it works; the rates are not meaningful
     int multiprocessors = 0;                      // of a GPU
     std::string folder = ".";                     // where rank 0 writes a few MiB and removes them
     std::function<void(const std::string&)> say;  // what is measured next; may be empty

@@ -29,7 +29,7 @@ KeptRounds read_rounds(const std::string& path, const std::string& settings) {
             if (alike) return kept;
         }
     } catch (const Json::exception&) {
-        // Of a program that was killed, or something else's: measured anew.
+        // Left by a killed program, or not ours: start over.
     }
     log::warning("{} is damaged or from other settings; starting over", path);
     return {};

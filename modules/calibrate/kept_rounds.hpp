@@ -1,5 +1,5 @@
-// Rounds of a calibration that were finished, in a file beside the one that it will write: a calibration that was cut
-// off goes on after them.
+// The finished rounds of a calibration, in a file next to the one it will write: an interrupted calibration resumes
+// after them.
 #pragma once
 
 #include <string>

@@ -62,7 +62,7 @@ struct Key {
     std::string meaning;                                                                            // with its unit
     double least = -std::numeric_limits<double>::max(), most = std::numeric_limits<double>::max();  // of a number
     std::vector<std::string> words = {};  // the allowed ones of a text; empty: any
-    bool required = false;                // has no default of its own
+    bool required = false;                // has no default
     bool* given = nullptr;                // set when a value is read
     bool later = false;                   // resolved descriptions of older versions lack it and mean its default
 

@@ -162,7 +162,7 @@ const Value& at(const std::vector<Value>& list, std::int64_t block) {
     return list[static_cast<std::size_t>(block) % list.size()];
 }
 
-// Of as many blocks as it takes until all of `lists` begin anew together; at most all layers.
+// Of as many blocks as it takes until all of `lists` restart together; at most all layers.
 template <class... Lists>
 std::int64_t blocks_until_repeat(const ModelDescription& model, const Lists&... lists) {
     std::int64_t blocks = 1;

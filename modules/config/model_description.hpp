@@ -11,7 +11,7 @@
 
 namespace lockstep::config {
 
-// The shape of one layer: all that layers may differ in besides the mixer.
+// The shape of one layer: everything but the mixer that may differ between layers.
 struct LayerShape {
     std::int64_t number = 0, window = 0;  // window 0: none
     std::int64_t heads = 0, kv_heads = 0, head_width = 0;

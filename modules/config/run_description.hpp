@@ -118,7 +118,7 @@ struct CheckpointSection {
     std::string local;             // on each node's own disk; "": none
     std::int64_t local_every = 0;  // steps; 0: none are written there
     bool partner = true;           // another node keeps copies of them
-    bool adapters_alone = false;   // without the parameters that adapters stand beside
+    bool adapters_alone = false;   // without the base model's parameters
     bool writes_local() const { return !local.empty() && local_every > 0; }
 };
 

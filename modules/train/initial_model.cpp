@@ -160,7 +160,7 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
         before.emplace().model = model_to_begin_with(given, group, origin);
         return before->model;
     });
-    // Before anything else is said of a model that is of two halves.
+    // First, before other errors about a model made of two halves.
     if (before) {
         config::resolve(before->model);
         const bool own = origin == config::run_folder(run) + "/run.toml";

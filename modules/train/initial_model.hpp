@@ -35,7 +35,7 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
 // before the run's folders are made.
 void check_initial_model(const Launch& launch);
 
-// Adapters stand beside a model, and init.from names none.
+// Adapters need a base model, and init.from names none.
 Error no_model_for_adapters();
 
 // Collective. The checkpoint or folder of init.base; "": none is given.

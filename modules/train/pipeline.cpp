@@ -236,7 +236,7 @@ void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
         else
             work();
     };
-    // Gradients of the micro-batch before may travel beside the forward pass.
+    // Gradients of the previous micro-batch may be in flight during the forward pass.
     const bool forward_alone = options_.divides_gradients;
     if (forward_alone) run(count, 0, [&] { forward_work(step, chunk, pass.slot); });
     for (std::size_t i = 0; i < count; i += at_once) {

@@ -260,7 +260,7 @@ void load_local(const Launch& launch, std::optional<checkpoint::LocalCheckpoint>
     }
 }
 
-// The parameters beside adapters alone; takes their entries.
+// The base parameters of adapters-only checkpoints; takes their entries.
 void load_base(const Launch& launch, std::vector<checkpoint::Entry>& entries, checkpoint::State& saved) {
     const auto base = exchange::open_base(launch.resume.path, saved, base_given(launch), *launch.control);
     base->load_as_base(exchange::take_base_entries(entries), *launch.control);

@@ -39,7 +39,7 @@ double quiet_of_working(const std::vector<RankReport>& ranks);
 std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size,
                               const std::vector<std::string>& hosts = {});
 
-// The same, or that all ranks make progress if none has been quiet for long.
+// The same, or that all ranks are making progress if none has been quiet for long.
 std::string progress_sentence(const std::vector<RankReport>& ranks, int size);
 
 // The whole report: title and sentence, a table of ranks, and each one's last communications.

@@ -65,7 +65,7 @@ std::string how_it_ended(int signal) {
                                          : ::strsignal(signal));
 }
 
-// A run that ends with an error of its own is explained by that error.
+// A run that ended with an error is explained by that error.
 bool any_failed(const std::vector<Watched>& ranks) {
     for (const Watched& rank : ranks) {
         const auto state = read_flight(rank.member.recorder, 0);
