@@ -254,16 +254,20 @@ void add_plan(CLI::App& program, Action& action) {
             [&request](const std::string& word) { request.by = config::from_word<config::PlanOrder>(word, "--by"); },
             "Sort by time, tokens (per second) or gpu-hours")
         ->check(CLI::IsMember({"time", "tokens", "gpu-hours"}));
-    for (const auto& [name, target] : {std::pair{"--tensor", &request.tensor},
-                                       {"--pipeline", &request.pipeline},
-                                       {"--context", &request.context},
-                                       {"--micro", &request.micro},
-                                       {"--interleave", &request.interleave},
-                                       {"--zero", &request.zero},
-                                       {"--sequence", &request.sequence},
-                                       {"--recompute", &request.recompute}})
-        command->add_option(name, *target, "Allowed values, separated by commas (default: all possible ones)")
-            ->group("Layouts");
+    struct Axis {
+        const char *name, *meaning;
+        std::string* values;
+    };
+    for (const Axis& axis : {Axis{"--tensor", "ranks that share each layer", &request.tensor},
+                             {"--pipeline", "pipeline stages", &request.pipeline},
+                             {"--context", "ranks that share each sequence", &request.context},
+                             {"--micro", "sequences per micro-batch", &request.micro},
+                             {"--interleave", "model chunks per pipeline stage", &request.interleave},
+                             {"--zero", "ZeRO stages, 0 to 3", &request.zero},
+                             {"--sequence", "sequence parallelism, true or false", &request.sequence},
+                             {"--recompute", "none, cheap, selective or full", &request.recompute}})
+        command->add_option(axis.name, *axis.values, fmt::format("Allowed values: {}", axis.meaning))
+            ->group("Layouts (values separated by commas; default: all possible ones)");
     command->add_option("--top", options->top, "Number of layouts to list")->check(CLI::Range(1, 1000));
     command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");
     command->add_option("--write-job", options->write_job, "Also write a job script: slurm");

@@ -54,8 +54,7 @@ BOOST_AUTO_TEST_CASE(energy_is_in_metrics_trace_and_summary) {
     const Result without = run("train run.toml --set run.self_test=false --set run.name=without --device cpu",
                                place.path(), 2, "LOCKSTEP_FAULT=energy_root:*:*:/nowhere");
     check_exit(without, 0);
-    BOOST_TEST(
-        contains(read_file(place.path() / "runs/without/log.txt"), "energy is not measured: no counters found"));
+    BOOST_TEST(contains(read_file(place.path() / "runs/without/log.txt"), "energy is not measured: no counters found"));
     BOOST_TEST(!contains(read_file(place.path() / "runs/without/metrics.jsonl"), "joules"));
 }
 
