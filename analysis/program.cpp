@@ -15,7 +15,7 @@
 namespace lockstep::analysis {
 
 int run_program(int argc, const char* const* argv) {
-    CLI::App program("Shows from the traces of lockstep runs where the time went.", "lockstep-analyze");
+    CLI::App program("Shows where the time of lockstep runs went, from their traces.", "lockstep-analyze");
     program.set_version_flag("-V,--version", fmt::format("lockstep-analyze {} ({})\nOTF2: {}", version(), commit(),
                                                          has_otf2() ? "yes" : "no"));
     program.require_subcommand(1);
@@ -47,7 +47,7 @@ int run_program(int argc, const char* const* argv) {
         log::error("{}", problem.what());
         return static_cast<int>(problem.code());
     } catch (const std::exception& problem) {
-        log::error("a fault inside lockstep-analyze: {}", problem.what());
+        log::error("internal error in lockstep-analyze: {}", problem.what());
         return static_cast<int>(ExitCode::fault);
     }
 }

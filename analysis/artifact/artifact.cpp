@@ -83,7 +83,7 @@ std::string hardware_of(const std::vector<Measurement>& runs) {
             least = least == 0 ? rank.threads : std::min(least, rank.threads);
             most = std::max(most, rank.threads);
         }
-        text += fmt::format("- {}: {} rank{} on {} node{}, {} thread{} a rank{}\n", run.name, run.ranks,
+        text += fmt::format("- {}: {} rank{} on {} node{}, {} thread{} per rank{}\n", run.name, run.ranks,
                             plural(run.ranks), run.hosts, plural(run.hosts),
                             least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most),
                             plural(most), gpus.empty() ? ", no GPU" : fmt::format(", GPUs: {}", fmt::join(gpus, ", ")));
@@ -115,22 +115,22 @@ std::string draft(const std::vector<Measurement>& runs) {
     }
     const std::string commits = setting_of(runs, "commit");
     std::string text = "# Artifact description (draft)\n\n";
-    text += fmt::format("Made from the traces of {} run{}. What stands in [brackets] only the authors know.\n\n",
+    text += fmt::format("Generated from the traces of {} run{}. The authors must fill in what is in [brackets].\n\n",
                         runs.size(), plural(runs.size()));
     if (commits.find('+') != std::string::npos)
         text += "**A commit that ends in + had changes that were not committed: nobody else can build it.**\n\n";
-    if (commits.find("; ") != std::string::npos) text += "**The runs are of different commits.**\n\n";
+    if (commits.find("; ") != std::string::npos) text += "**The runs come from different commits.**\n\n";
     text +=
         "## Overview\n\n[The paper's contributions, C1, C2 …]\n\n"
         "| artifact | contributions | figures and tables |\n|---|---|---|\n| A1: training runs | [C1] | [Figure 1] |\n\n"
         "## Artifact A1\n\n### Relation to contributions\n\n[What these runs show.]\n\n### Expected results\n\n";
     text += without_empty_columns(results_of(runs)).print(TableFormat::markdown);
     text +=
-        "\nStep: the median over the steps that count, of the slowest rank. The losses come out the same, bit for bit, with the "
-        "same program, ranks, threads, processor and libraries; elsewhere they agree to the precision of the arithmetic. Times "
-        "depend on the machine.\n\n### Expected reproduction time\n\nSetup: [minutes to build and to prepare the data]. "
-        "Execution: ";
-    text += fmt::format("{} minutes on a machine like this, one run after the other. Analysis: below one minute.\n\n",
+        "\nStep: the slowest rank's time, median over the steps after warm-up. Losses are bitwise reproducible with "
+        "the same program, ranks, threads, processor and libraries; otherwise they agree to the precision of the "
+        "arithmetic. Times depend on the machine.\n\n### Expected reproduction time\n\nSetup: [minutes to build and to "
+        "prepare the data]. Execution: ";
+    text += fmt::format("{} minutes on a machine like this, one run after the other. Analysis: less than a minute.\n\n",
                         minutes(all));
     text += times_of(runs).print(TableFormat::markdown);
     text += "\n### Hardware\n\n" + hardware_of(runs) + "- [processor, memory, network: `lockstep topo` prints them]\n";
@@ -145,13 +145,14 @@ std::string draft(const std::vector<Measurement>& runs) {
         text += "- parameters from: " + from + "\n";
     text += "- [where to get them, their licence, `sha256sum`]\n- seeds: " + setting_of(runs, "run.seed") + "\n";
     text += fmt::format(
-        "\n### Installation\n\n    git checkout {}\n    make install PREFIX=$HOME/lockstep\n\n### Execution\n\nThe resolved "
-        "description of each run is `run.toml` in its folder; put it beside the artifact as `descriptions/NAME.toml`.\n\n",
+        "\n### Installation\n\n    git checkout {}\n    make install PREFIX=$HOME/lockstep\n\n### Execution\n\nThe "
+        "resolved description of each run is `run.toml` in its folder; ship it with the artifact as "
+        "`descriptions/NAME.toml`.\n\n",
         commits.empty() || commits.starts_with("unknown") ? "[the commit]"
                                                           : commits.substr(0, commits.find_first_of("+;")));
     text += commands_of(runs);
     text += fmt::format(
-        "\nInput of T1 (training) are the description and the data, output is `runs/NAME` with the trace; T2 (analysis) reads "
+        "\nT1 (training) takes the description and the data and writes `runs/NAME` with the trace; T2 (analysis) reads "
         "the traces. T1 → T2.\n\n### Analysis\n\n    lockstep-analyze {}{}\n    lockstep-analyze report{} --out report.html\n",
         runs.size() > 1 ? "scaling" : "summary", names, names);
     return text;
@@ -160,8 +161,7 @@ std::string draft(const std::vector<Measurement>& runs) {
 int run_artifact(const Options& options) {
     const std::vector<Measurement> runs = load_measurements(options.load);
     for (const Measurement& run : runs)
-        if (run.imported)
-            throw usage_error("{} was imported from a table: only runs of lockstep can be described", run.path);
+        if (run.imported) throw usage_error("{} was imported from a table; give only runs of lockstep", run.path);
     Output output(options.file);
     output.write(draft(runs));
     output.finish();
@@ -173,11 +173,11 @@ int run_artifact(const Options& options) {
 void add_artifact(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("artifact", "a draft of a paper's artifact description from the runs it reports");
+        program.add_subcommand("artifact", "a draft of a paper's artifact description, from the runs it reports");
     add_load_options(*command, options->load);
     command->add_option("--out", options->file, "the file to write, Markdown [stdout]");
     command->footer(
-        "Hardware, software, inputs, commands, expected results and times, in the order in which SC asks for them.\n"
+        "Hardware, software, inputs, commands, expected results and times, in the order SC asks for them.\n"
         "  lockstep-analyze artifact runs/g1 runs/g2 runs/g4 --out artifact.md");
     command->callback([options, &action] { action = [options] { return run_artifact(*options); }; });
 }

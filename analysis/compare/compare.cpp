@@ -191,15 +191,15 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
         const std::string& name = comparison.undivided->name;
         const bool of_run = name == "run";
         remarks.push_back(fmt::format(
-            "A {} of A has {} tokens, of B {}: the two are compared per token. Times of a {} and of its phases cover "
-            "different work.",
+            "A {} has {} tokens in A and {} in B: the two are compared per token. Times of a {} and of its phases "
+            "cover different work.",
             name, whole_words(tokens_of(a, of_run)), whole_words(tokens_of(b, of_run)), name));
     }
     if (std::any_of(comparison.phases.begin(), comparison.phases.end(),
                     [](const CompareRow& row) { return row.finding == Finding::negligible; }))
         remarks.push_back(fmt::format(
-            "A phase counts as slower or faster only if it differs by at least {} a step: half the width of the steps' "
-            "95 % interval, and at least 0.1 % of a step. Smaller differences are not counted.",
+            "A phase counts as slower or faster only if it differs by at least {} per step: half the width of the "
+            "steps' 95 % interval, and at least 0.1 % of a step. Smaller differences are not counted.",
             human_seconds(comparison.least_difference)));
     both([&](const char* letter, const Measurement& run) {
         if (run.imported) return;
@@ -213,7 +213,7 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
     const auto &of_a = comparison.a.common_validation, &of_b = comparison.b.common_validation;
     if (of_a && of_b && of_a->tokens != of_b->tokens)
         remarks.push_back(
-            fmt::format("A was validated on {} tokens, B on {}: the validation losses are not of the same tokens.",
+            fmt::format("A was validated on {} tokens, B on {}: the validation losses are not over the same tokens.",
                         with_commas(of_a->tokens), with_commas(of_b->tokens)));
     both([&](const char* letter, const Measurement& run) {
         for (const std::string& remark : run.remarks) remarks.push_back(fmt::format("{}: {}", letter, remark));
@@ -232,13 +232,13 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
     std::string by = "by the median step";
     verdict.per = row.of;
     if (comparison.undivided)
-        by = comparison.undivided->of == "run" ? "by the seconds a token of the whole run"
-                                               : "by the median step's seconds a token";
+        by = comparison.undivided->of == "run" ? "by seconds per token over the whole run"
+                                               : "by the median step's seconds per token";
     else if (row.of == "run")
         by = "by the time of the whole run";
     if (!std::isfinite(ratio)) {
         ratio = comparison.a.tokens_per_second / comparison.b.tokens_per_second;
-        by = "by the tokens/s";
+        by = "by tokens/s";
         verdict.per = "token";
     }
     if (!std::isfinite(ratio))
@@ -266,13 +266,13 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
             "{} ({}), more than the {} allowed, and so is the whole interval: clearly slower.", is, range, share);
     } else if (interval.low > 1) {
         verdict.sentence = fmt::format(
-            "{} ({}): the median is slower by more than {}, but the interval does not rule out less, so it does not "
-            "count.",
+            "{} ({}): the median is slower by more than {}, but the interval does not rule out less, so this does not "
+            "count as slower.",
             is, range, share);
     } else {
         verdict.sentence = fmt::format(
             "{} ({}), more than the {} allowed, but the interval contains 1: this is within the noise and does not "
-            "count.",
+            "count as slower.",
             is, range, share);
     }
     return verdict;

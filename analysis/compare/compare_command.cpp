@@ -128,8 +128,8 @@ void add_compare(CLI::App& program, Action& action) {
     add_format_option(*command, options->format);
     command->footer(
         "The first run is A, the second B. Times are medians with 95 % intervals; the interval of B ÷ A is a\n"
-        "bootstrap over blocks of steps (docs/analysis-methods.md). Where a step of A and of B has different tokens,\n"
-        "B ÷ A is of the seconds a token. A run is not compared with its own files; two files of a run may be.\n"
+        "bootstrap over blocks of steps (docs/analysis-methods.md). If the steps of A and B differ in tokens, B ÷ A\n"
+        "compares seconds per token. A run cannot be compared with its own files, but two files of a run can.\n"
         "  lockstep-analyze compare runs/before runs/after --slower-than 5%");
     command->callback([options, &action] { action = [options] { return run_compare(*options); }; });
 }

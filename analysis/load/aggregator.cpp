@@ -218,7 +218,7 @@ class Aggregator {
     void remark() {
         auto& remarks = result_.remarks;
         if (result_.steps.empty())
-            remarks.push_back(result_.losses.empty() ? "The trace holds no step." : "The warm-up covers all steps.");
+            remarks.push_back(result_.losses.empty() ? "The trace has no steps." : "The warm-up covers all steps.");
         remark_on_end(remarks);
         remark_on_repeats(remarks);
         if (!result_.imported) remark_on_timing();
@@ -233,7 +233,7 @@ class Aggregator {
     void note(RunFigures& figures) const {
         auto& notes = figures.notes;
         const std::int64_t steps = figures.all.steps;
-        if (steps == 0) notes.push_back("The trace holds no step.");
+        if (steps == 0) notes.push_back("The trace has no steps.");
         remark_on_end(notes);
         if (figures.overlapped > 0)
             notes.push_back(fmt::format(

@@ -77,7 +77,7 @@ int code_of_death(int signal) {
         return static_cast<int>(ExitCode::damaged);
     }
     if (is_crash(signal) || signal == SIGPROF) {
-        log::error("a fault inside lockstep-analyze: it ended with {}", how);
+        log::error("internal error in lockstep-analyze: it ended with {}", how);
         return static_cast<int>(ExitCode::fault);
     }
     if (signal == SIGKILL) {

@@ -68,8 +68,8 @@ Group make_group(const std::vector<Measurement>& all, std::vector<std::size_t> r
         group.kind_reason = known ? fmt::format("the batch is {} in all of them", with_commas(first.batch))
                                   : "no batch is known, so the same work is assumed";
     } else {
-        group.title = known ? fmt::format("batch {} a rank", per_rank(first)) : "work that grows with the ranks";
-        group.kind_reason = known ? fmt::format("the batch is {} sequences a rank in all of them", per_rank(first))
+        group.title = known ? fmt::format("batch {} per rank", per_rank(first)) : "work that grows with the ranks";
+        group.kind_reason = known ? fmt::format("the batch is {} sequences per rank in all of them", per_rank(first))
                                   : "no batch is known, so work that grows with the ranks is assumed";
     }
     if (given) group.kind_reason = "as given";
@@ -81,7 +81,7 @@ Group make_group(const std::vector<Measurement>& all, std::vector<std::size_t> r
         std::vector<std::string> values;
         for (const std::string& value : difference.values) values.push_back(shown(value));
         group.remarks.push_back(
-            fmt::format("The runs differ in {}, too: {}.", difference.key, fmt::join(values, "; ")));
+            fmt::format("The runs also differ in {}: {}.", difference.key, fmt::join(values, "; ")));
     }
     return group;
 }
@@ -170,7 +170,7 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
             if (nearest == all.size() || rank(j) < rank(nearest)) nearest = j;
         }
         if (nearest == all.size()) {
-            why = fmt::format("{} is one run", all[i].name);
+            why = fmt::format("{} is the only run", all[i].name);
         } else if (all[nearest].ranks == all[i].ranks) {
             why = fmt::format("{} and the other runs have {} rank{} each", all[i].name, all[i].ranks,
                               plural(all[i].ranks));
@@ -192,9 +192,8 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
     if (result.groups.empty())
         throw usage_error(
             "no two of these runs form a scaling series: {}; give runs that differ in the number of ranks, or name "
-            "what "
-            "else may differ with --ignore KEY",
-            first_why.empty() ? "there is no run" : first_why);
+            "what else may differ with --ignore KEY",
+            first_why.empty() ? "no run was given" : first_why);
     return result;
 }
 

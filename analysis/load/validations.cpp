@@ -28,7 +28,7 @@ std::string remark_on(const Validations& validations) {
     const auto [least, most] = std::minmax_element(validations.begin(), validations.end(),
                                                    [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
     if (least->tokens == most->tokens) return "";
-    return fmt::format("Validations covered {} to {} tokens: their losses are not of the same data.",
+    return fmt::format("Validations covered {} to {} tokens: their losses are not over the same data.",
                        with_commas(least->tokens), with_commas(most->tokens));
 }
 

@@ -20,8 +20,8 @@ constexpr double same = 1e-6;  // batches and numbers of ranks that count as equ
 std::string other_program(const PredictionFile& prediction, const Measurement& run,
                           const std::vector<std::string>& ignored) {
     if (run.imported != (prediction.unit == "run"))
-        return run.imported ? "it is imported, and the prediction is of traced steps"
-                            : "it is traced, and the prediction is of imported runs";
+        return run.imported ? "it is imported, but the prediction is for traced steps"
+                            : "it is traced, but the prediction is for imported runs";
     std::vector<std::string> words;
     Settings keys = run.settings;
     keys.insert(prediction.settings.begin(), prediction.settings.end());
@@ -85,7 +85,7 @@ std::string curve_title(const PredictedCurve& curve, double model_ranks) {
     if (curve.request.kind == CurveKind::strong)
         return curve.request.batch > 1 ? fmt::format("Strong scaling, batch {:g}", curve.request.batch)
                                        : "Strong scaling, the same work";
-    return fmt::format("Weak scaling, {:.9g} sequences a {}", curve.request.batch,
+    return fmt::format("Weak scaling, {:.9g} sequences per {}", curve.request.batch,
                        model_ranks > 1 ? "replica" : "rank");
 }
 
@@ -121,8 +121,8 @@ PredictionComparison compare_prediction(const PredictionFile& prediction, const 
             point.ranks = static_cast<double>(ranks);
             if (!predicted_at(curve, point.ranks, point.predicted)) {
                 result.remarks.push_back(fmt::format(
-                    "{} rank{} outside of the prediction's points of {}; lockstep-analyze predict --ranks {} asks "
-                    "for one.",
+                    "{} rank{} outside the predicted range of {}; add a point with lockstep-analyze predict "
+                    "--ranks {}.",
                     ranks, ranks == 1 ? " is" : "s are", one.title, ranks));
                 for (const std::size_t run : runs) compared[run] = true;
                 continue;
@@ -147,8 +147,8 @@ PredictionComparison compare_prediction(const PredictionFile& prediction, const 
     for (std::size_t i = 0; i < same_program.size(); ++i)
         if (!compared[i])
             result.remarks.push_back(fmt::format(
-                "{} is not compared with the prediction: with {} sequences a step on {} rank{} it lies on none of its "
-                "curves.",
+                "{} is not compared with the prediction: with {} sequences per step on {} rank{} it lies on none of "
+                "its curves.",
                 same_program[i]->name, same_program[i]->batch, same_program[i]->ranks, plural(same_program[i]->ranks)));
     return result;
 }
@@ -168,10 +168,9 @@ std::string comparison_sentence(const ComparedCurve& curve) {
         std::any_of(curve.points.begin(), curve.points.end(), [](const auto& point) { return point.used; });
     const bool any_new =
         std::any_of(curve.points.begin(), curve.points.end(), [](const auto& point) { return !point.used; });
-    if (any_used && any_new) sentence += " Of those that the prediction was not made from: " + words(true) + ".";
+    if (any_used && any_new) sentence += " Of those not used for the prediction: " + words(true) + ".";
     if (!any_new)
-        sentence +=
-            " The prediction was made from all of them, so this says how well it fits, not how well it predicts.";
+        sentence += " The prediction used all of them, so this shows how well it fits, not how well it predicts.";
     return sentence;
 }
 

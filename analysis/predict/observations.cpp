@@ -38,8 +38,8 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
     for (const Measurement& run : all) counts.insert(run.ranks);
     if (counts.size() == 1)
         throw usage_error(
-            "all runs have {} rank{}: a prediction needs at least two different numbers of ranks, better three, to tell "
-            "what does not shrink with a rank's share, how long ranks wait, and what the backward pass hides",
+            "all runs have {} rank{}: a prediction needs at least two different numbers of ranks, preferably three, to "
+            "separate what does not shrink with a rank's share, how long ranks wait, and what the backward pass hides",
             *counts.begin(), plural(*counts.begin()));
     const bool imported = std::any_of(all.begin(), all.end(), [](const Measurement& run) { return run.imported; });
     std::vector<std::string> ignored = options.ignored;
@@ -57,12 +57,12 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
                                                all[group.runs.front()].batch != options.batch;
                                     }),
                      groups.end());
-    if (groups.empty()) throw usage_error("no runs have a batch of {} on two numbers of ranks", options.batch);
+    if (groups.empty()) throw usage_error("no batch of {} was run on two different numbers of ranks", options.batch);
     if (groups.size() > 1) {
         std::vector<std::string> titles;
         for (const Group& group : groups)
             titles.push_back(fmt::format("{} ({} …)", group.title, all[group.runs.front()].name));
-        throw usage_error("the runs are of {} programs: {}; give the runs of one{}", groups.size(),
+        throw usage_error("the runs are of {} different programs: {}; give the runs of one{}", groups.size(),
                           fmt::join(titles, "; "), imported ? ", or choose with --batch" : "");
     }
     remarks.insert(remarks.end(), grouping.remarks.begin(), grouping.remarks.end());
@@ -75,7 +75,7 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
 // The sizes of the messages; 0 where the run does not say.
 void describe_traffic(const Measurement& run, ScalingProgram& program, std::vector<std::string>& remarks) {
     if (run.imported) {
-        remarks.emplace_back("Imported times come without message sizes: the bytes sent are a guess.");
+        remarks.emplace_back("Imported times come without message sizes: the bytes sent are estimated.");
         return;
     }
     std::int64_t zero = 0;
@@ -85,8 +85,8 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
         zero = description.parallel.zero;
         if (run.trained_parameters <= 0) {
             remarks.push_back(fmt::format(
-                "The trace of {} does not say how many parameters are trained (an earlier version wrote it): the bytes "
-                "sent are a guess.",
+                "The trace of {} does not say how many parameters are trained (written by an earlier version): the "
+                "bytes sent are estimated.",
                 run.name));
             return;
         }
@@ -98,12 +98,12 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
         program.divided_update = zero > 0;
         program.gather_bytes = parameters * (description.precision.compute == config::Precision::fp32 ? 4 : 2);
     } catch (const Error& problem) {
-        remarks.push_back(fmt::format("The description of {} cannot be read ({}): the bytes sent are a guess.",
+        remarks.push_back(fmt::format("The description of {} cannot be read ({}): the bytes sent are estimated.",
                                       run.name, problem.what()));
     }
     if (zero > 1)
         throw usage_error(
-            "{} has parallel.zero = {}, with which messages go in every micro-batch; this prediction knows stages 0 and 1",
+            "{} has parallel.zero = {}, which communicates in every micro-batch; predict supports ZeRO stages 0 and 1",
             run.name, zero);
 }
 
@@ -198,8 +198,7 @@ void observe_steps(const std::vector<Measurement>& all, const Group& group, Obse
     for (const std::size_t index : group.runs) {
         const Measurement& run = all[index];
         if (!(run.step_seconds() > 0))
-            throw usage_error("{} has no time of a {}, only rates: a prediction is made of times", run.name,
-                              result.unit);
+            throw usage_error("{} has no time per {}, only rates: a prediction needs times", run.name, result.unit);
         parts.push_back(parts_of(run));
         for (const auto& [term, seconds] : parts.back().work) {
             // Negligible in all runs: no term.
@@ -211,8 +210,8 @@ void observe_steps(const std::vector<Measurement>& all, const Group& group, Obse
     if (result.terms.empty()) {
         result.terms.push_back({whole_step, WorkTerm::Follows::share, false, 2.0 / 3});
         result.remarks.emplace_back(
-            "No run tells compute from communication: waits and exchanges are guesses, constrained by the total times "
-            "only.");
+            "No run separates compute from communication: waits and exchanges are estimates, constrained only by the "
+            "total times.");
     }
     for (std::size_t i = 0; i < group.runs.size(); ++i) {
         const Measurement& run = all[group.runs[i]];
@@ -230,7 +229,7 @@ void observe_steps(const std::vector<Measurement>& all, const Group& group, Obse
         steps.exchange = parts[i].exchange;
         if (steps.ranks / steps.nodes > result.program.places_per_node * 1.001)
             result.remarks.push_back(fmt::format(
-                "{} had {:g} ranks on a node with {:g} places: its compute is taken to last {:g} times as long.",
+                "{} had {:g} ranks on a node with {:g} slots: its compute is assumed to take {:g} times as long.",
                 run.name, steps.ranks / steps.nodes, result.program.places_per_node,
                 steps.ranks / steps.nodes / result.program.places_per_node));
         result.steps.push_back(std::move(steps));
@@ -324,13 +323,13 @@ void ask_for_curves(const std::vector<Measurement>& all, const Group& group, con
     }
     if (result.curves.empty())
         throw usage_error(
-            "imported times are of whole runs, and these runs are a {} series: the other kind cannot be "
+            "imported times are of whole runs, and these runs form a {} series: the other kind cannot be "
             "predicted from them",
             group.kind == Kind::strong ? "strong" : "weak");
     if (of_share.size() == 1 && options.strong && !imported)
         result.remarks.emplace_back(
-            "All runs have the same number of sequences a replica: the part of the time that does not shrink with it "
-            "is a guess, and the strong curve is wide.");
+            "All runs have the same number of sequences per replica: the part of the time that does not shrink with it "
+            "is an estimate, and the strong scaling curve has wide intervals.");
 }
 
 }  // namespace
@@ -347,12 +346,13 @@ Observations observe(const std::vector<Measurement>& all, const config::Machine&
     std::set<double> counts;
     for (const MeasuredSteps& steps : result.steps) counts.insert(steps.ranks);
     if (counts.size() == 2)
-        result.remarks.emplace_back("Two numbers of ranks show no trend: a third would narrow the intervals a lot.");
+        result.remarks.emplace_back(
+            "Two numbers of ranks show no trend: a third would narrow the intervals considerably.");
     bool beyond_node = false;
     for (const MeasuredSteps& steps : result.steps) beyond_node = beyond_node || steps.nodes > 1;
     if (!beyond_node)
         result.remarks.emplace_back(
-            "No run left its node: all that is said of the network is the hardware description's.");
+            "No run used more than one node: the network figures come from the hardware description alone.");
     return result;
 }
 

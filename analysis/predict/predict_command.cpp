@@ -81,7 +81,7 @@ std::string page_of(const PredictionFile& prediction, TableFormat format) {
     Page page(format);
     for (const auto& curve : prediction.scaling.curves) {
         page.heading(curve_title(curve, prediction.model_ranks) + ", predicted", true);
-        page.sentence(fmt::format("Base case: {:g} rank{}, {:.4g} s a {}. {:g} rank{} a node of {}.",
+        page.sentence(fmt::format("Base case: {:g} rank{}, {:.4g} s per {}. {:g} rank{} per node of {}.",
                                   curve.request.base_ranks, plural(curve.request.base_ranks),
                                   curve.request.base_seconds, prediction.unit, prediction.ranks_per_node,
                                   plural(prediction.ranks_per_node), prediction.hardware));
@@ -137,7 +137,7 @@ void add_predict(CLI::App& program, Action& action) {
     auto* ranks = command->add_option("--ranks", predict.ranks, "numbers of ranks to predict: 64,512,4096")
                       ->delimiter(',')
                       ->check(above_zero());
-    command->add_option("--to", predict.to, "the largest number of ranks; smaller ones by doubling")
+    command->add_option("--to", predict.to, "the largest number of ranks to predict; smaller ones by doubling")
         ->check(CLI::Range(1.0, 1e7))
         ->capture_default_str()
         ->excludes(ranks);
@@ -147,17 +147,20 @@ void add_predict(CLI::App& program, Action& action) {
     strong->excludes(weak);
     command
         ->add_option("--batch", predict.batch,
-                     "sequences a step of the strong curve [each measured on two numbers of ranks]")
+                     "sequences per step of the strong scaling curve [each batch measured on two numbers of ranks]")
         ->check(above_zero());
-    command->add_option("--ranks-per-node", predict.ranks_per_node, "[as many as the node has devices, or cores for]")
+    command
+        ->add_option("--ranks-per-node", predict.ranks_per_node,
+                     "ranks on each node [as many as it has devices, or cores for]")
         ->check(above_zero());
     command
         ->add_option("--ignore", predict.ignored, "settings that may differ between the runs: model.width,batch.length")
         ->delimiter(',');
-    command->add_option("--out", options->out, "the prediction as a file (JSON), for scaling and report --prediction");
+    command->add_option("--out", options->out,
+                        "write the prediction to this file (JSON), for scaling and report --prediction");
     add_format_option(*command, options->format);
     command->footer(
-        "The runs are of one program on two numbers of ranks or more. docs/scaling-prediction.md has the method.\n"
+        "The runs must be of one program, on two or more numbers of ranks. docs/scaling-prediction.md has the method.\n"
         "  lockstep-analyze predict runs/g1 runs/g2 runs/g4 --hardware machine.toml --to 10000 --out prediction.json\n"
         "  lockstep-analyze report runs/g* --prediction prediction.json");
     command->callback([options, &action] {

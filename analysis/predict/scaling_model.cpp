@@ -87,31 +87,31 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine&
         all.push_back({name + "_constant_seconds", name + ", fixed part, s", false, true,
                        std::log(seconds[i] * (whole ? 1 : constant_share)), whole ? wide : constant_deviation});
         if (update)
-            all.push_back({name + "_divided_seconds", name + ", what the replicas divide, s", false, divided,
+            all.push_back({name + "_divided_seconds", name + ", part divided among replicas, s", false, divided,
                            std::log(seconds[i] * divided_among), wide});
         else
-            all.push_back({name + "_seconds_a_sequence", name + ", s a sequence", false, true,
+            all.push_back({name + "_seconds_a_sequence", name + ", s per sequence", false, true,
                            std::log(seconds[i] / sequences), wide});
     }
-    all.push_back({"crowding", "slower when all places of a node are taken, share", false, program_.places_per_node > 1,
-                   std::log(0.03), 1.6});
+    all.push_back({"crowding", "slowdown when all slots of a node are taken, share", false,
+                   program_.places_per_node > 1, std::log(0.03), 1.6});
     all.push_back({"spread", "spread of the ranks' compute, share", false, true, std::log(0.01), 1.4});
-    all.push_back({"tail", "how far the slowest is out: 0 normal, 1 exponential", true, true, 0, 1});
+    all.push_back({"tail", "tail of the slowest rank: 0 normal, 1 exponential", true, true, 0, 1});
     all.push_back({"hidden", "share of the backward pass that hides the exchange of gradients", true, true, 0, 1});
     const auto latency = [](double microseconds) { return std::log(1e-6 * std::max(microseconds, least_latency_us)); };
     const double node = reached * 1e9 * machine.node_link.gb_per_second,
                  network = reached * machine.network_bytes_per_second();
     all.push_back(
-        {"node_bytes_per_second", "rate of a device inside a node, bytes/s", false, true, std::log(node), 1.4});
+        {"node_bytes_per_second", "bandwidth of a device within a node, bytes/s", false, true, std::log(node), 1.4});
     all.push_back(
-        {"node_latency_seconds", "latency inside a node, s", false, true, latency(machine.node_link.latency_us), 1.4});
-    all.push_back({"network_bytes_per_second", "rate of a node's network cards together, bytes/s", false, true,
+        {"node_latency_seconds", "latency within a node, s", false, true, latency(machine.node_link.latency_us), 1.4});
+    all.push_back({"network_bytes_per_second", "bandwidth of all network cards of a node, bytes/s", false, true,
                    std::log(network), 0.45});
     all.push_back(
         {"network_latency_seconds", "latency between nodes, s", false, true, latency(machine.network.latency_us), 0.9});
     const bool guess = !(program_.gradient_bytes > 0);
-    all.push_back({"traffic", guess ? "bytes and messages over their guess" : "bytes over those counted", false, guess,
-                   0, guess ? 2.3 : 0.02});
+    all.push_back({"traffic", guess ? "bytes and messages, relative to the estimate" : "bytes, relative to the count",
+                   false, guess, 0, guess ? 2.3 : 0.02});
     if (guess) {
         const double whole = std::accumulate(seconds.begin(), seconds.end(), 0.0);
         program_.gradient_bytes = guessed_bytes * whole * node / 2;

@@ -48,9 +48,9 @@ class Predictor {
         }
         if (counts_.size() < 2)
             throw usage_error(
-                "a prediction needs runs on at least two different numbers of ranks, better three; runs on {} rank{} "
-                "alone do not tell what does not shrink with a rank's share, how long ranks wait, and what the backward "
-                "pass hides",
+                "a prediction needs runs on at least two different numbers of ranks, preferably three; runs on {} "
+                "rank{} alone do not show what does not shrink with a rank's share, how long ranks wait, and what the "
+                "backward pass hides",
                 runs_.empty() ? 0.0 : runs_.front().ranks, plural(runs_.empty() ? 0 : runs_.front().ranks));
         believe(machine);
     }
@@ -67,7 +67,7 @@ class Predictor {
         if (vague.first && vague.told == 0) {
             const auto ranks = std::llround(vague.first->ranks);
             throw usage_error(
-                "these runs, on {} numbers of ranks, say too little: the 90 % interval at {} rank{} spans more than a "
+                "these runs, on {} numbers of ranks, are not enough: the 90 % interval at {} rank{} spans more than a "
                 "factor of {:g}; add {}",
                 counts_.size(), with_commas(ranks), plural(ranks), widest_interval, advice(*vague.first));
         }
@@ -217,15 +217,15 @@ class Predictor {
         const ScalingProgram& program = model_.program();
         const double replicas = ranks / program.model_ranks();
         if (replicas < 1 || replicas != std::floor(replicas))
-            return fmt::format("{:g} rank{} no multiple of the {:g} that share a replica of the model", ranks,
+            return fmt::format("{:g} rank{} not a multiple of the {:g} that share a replica of the model", ranks,
                                ranks == 1 ? " is" : "s are", program.model_ranks());
         if (request.kind == CurveKind::weak || !program.batch_known) return "";
         if (replicas > request.batch)
-            return fmt::format("a step has {:g} sequences, and {:g} ranks are {:g} replicas", request.batch, ranks,
+            return fmt::format("a step has {:g} sequences, but {:g} ranks make {:g} replicas", request.batch, ranks,
                                replicas);
         if (program.must_divide && std::fmod(request.batch, replicas) != 0)
-            return fmt::format("{:g} sequences do not divide among the {:g} replicas of {:g} ranks", request.batch,
-                               replicas, ranks);
+            return fmt::format("{:g} sequences do not divide evenly among the {:g} replicas of {:g} ranks",
+                               request.batch, replicas, ranks);
         return "";
     }
 
@@ -303,15 +303,15 @@ class Predictor {
             const auto count = std::llround(first.ranks);
             curve.remarks.push_back(fmt::format(
                 "No point at {} rank{}{}: the 90 % interval there, {:.3g} to {:.3g} s, spans more than a factor of {:g}. "
-                "It takes {}.",
+                "It would take {}.",
                 with_commas(count), plural(count),
                 refused.size() > 1 ? fmt::format(" and {} others", refused.size() - 1) : "", first.seconds.low,
                 first.seconds.high, widest_interval, advice(first)));
         }
         if (beyond > 0)
             curve.remarks.push_back(fmt::format(
-                "Strong scaling with {} sequences a step ends at {} ranks: beyond, ranks have no sequence of their "
-                "own. {} ranks need a batch of {} or more, or more ranks per replica.",
+                "Strong scaling with {} sequences per step ends at {} ranks: more ranks would have no sequence to "
+                "work on. {} ranks need a batch of {} or more, or more ranks per replica.",
                 with_commas(std::llround(request.batch)), with_commas(std::llround(curve.most_ranks)),
                 with_commas(std::llround(beyond)),
                 with_commas(std::llround(std::ceil(beyond / program.model_ranks())))));
@@ -319,7 +319,7 @@ class Predictor {
             curve.points.begin(), curve.points.end(),
             [](const CurvePoint& a, const CurvePoint& b) { return a.seconds.median < b.seconds.median; });
         if (strong && !curve.points.empty() && fastest + 1 != curve.points.end())
-            curve.remarks.push_back(fmt::format("Beyond {} rank{} a step gets no shorter.",
+            curve.remarks.push_back(fmt::format("Beyond {} rank{} a step gets no faster.",
                                                 with_commas(std::llround(fastest->ranks)),
                                                 plural(std::llround(fastest->ranks))));
         return curve;

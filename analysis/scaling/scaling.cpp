@@ -201,7 +201,7 @@ ScalingSeries series_of(const Group& group, const Scaling& scaling, const Scalin
         const auto found = std::find_if(series.points.begin(), series.points.end(),
                                         [&](const auto& point) { return point.ranks == options.base_ranks; });
         if (found == series.points.end())
-            throw usage_error("no run of the series with {} has {} rank{}; --base takes one of its numbers of ranks",
+            throw usage_error("no run of the series with {} has {} rank{}; give --base one of its numbers of ranks",
                               series.title, options.base_ranks, plural(options.base_ranks));
         series.base = static_cast<std::size_t>(found - series.points.begin());
     }
@@ -222,7 +222,7 @@ ScalingSeries series_of(const Group& group, const Scaling& scaling, const Scalin
             "work, such as an epoch of the same data, pass --ignore batch.global.");
     if (base.ranks > 1)
         series.remarks.push_back(fmt::format(
-            "The base case has {} ranks: what they lose among themselves is in no speedup and no efficiency.",
+            "The base case already has {} ranks: their own losses do not show in any speedup or efficiency.",
             base.ranks));
     fit_laws(series, all, options);
     return series;
@@ -238,7 +238,7 @@ Scaling scaling_of(std::vector<Measurement> measurements, const ScalingOptions& 
     for (std::size_t i = 0; i < all.size(); ++i)
         if (!std::isfinite(all[i].step_seconds()) && !std::isfinite(all[i].tokens_per_second())) empty.push_back(i);
     for (auto i = empty.rbegin(); i != empty.rend(); ++i) {
-        scaling.remarks.push_back(fmt::format("{} holds neither a step that counts nor a rate{}: it is left out.",
+        scaling.remarks.push_back(fmt::format("{} has neither a measured step nor a rate{}: it is left out.",
                                               all[*i].name, all[*i].warm_up > 0 ? " (all its steps are warm-up)" : ""));
         scaling.measurements.erase(scaling.measurements.begin() + static_cast<std::ptrdiff_t>(*i));
     }
@@ -251,7 +251,7 @@ Scaling scaling_of(std::vector<Measurement> measurements, const ScalingOptions& 
             throw usage_error("--ignore {}: no run has this setting{}", key,
                               near.empty() ? std::string() : fmt::format("; did you mean {}?", near));
         }
-    if (all.empty()) throw usage_error("{}", scaling.remarks.empty() ? "there is no run" : scaling.remarks.front());
+    if (all.empty()) throw usage_error("{}", scaling.remarks.empty() ? "no run was given" : scaling.remarks.front());
     const Grouping groups = group_runs(all, options.kind, options.ignored);
     scaling.remarks.insert(scaling.remarks.end(), groups.remarks.begin(), groups.remarks.end());
     for (const Group& group : groups.groups) scaling.series.push_back(series_of(group, scaling, options));

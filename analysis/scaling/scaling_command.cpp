@@ -74,7 +74,7 @@ void print_series(Page& page, const Scaling& scaling, const ScalingSeries& serie
 
 void print_prediction(Page& page, const PredictionComparison& comparison, const PredictionFile& prediction) {
     for (const ComparedCurve& curve : comparison.curves) {
-        page.heading(fmt::format("{}: the prediction of {} and the measurements", curve.title, prediction.made), true);
+        page.heading(fmt::format("{}: prediction of {} and measurements", curve.title, prediction.made), true);
         if (!curve.points.empty()) page.table(comparison_table(curve, prediction.unit));
         page.sentence(comparison_sentence(curve));
     }
@@ -98,7 +98,7 @@ int run_scaling(const Options& options) {
         text = json_text(json);
     } else if (format == TableFormat::csv) {
         text = scaling_rows(scaling).print(format);
-        if (prediction) log::warning("csv leaves out the prediction; --format json has it");
+        if (prediction) log::warning("csv leaves out the prediction; use --format json for it");
         // Remarks have no row in CSV.
         for (const std::string& remark : scaling.remarks) log::warning("{}", remark);
         for (const ScalingSeries& series : scaling.series)
@@ -152,7 +152,7 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
                     "Gustafson's for weak, the universal scalability law]")
         ->delimiter(',')
         ->check(CLI::IsMember({"amdahl", "gustafson", "universal_scalability", "extra_p"}));
-    command.add_option("--predict", options.predict_at, "numbers of ranks to predict by the fitted laws: 16,32")
+    command.add_option("--predict", options.predict_at, "numbers of ranks to predict with the fitted laws: 16,32")
         ->delimiter(',')
         ->check(above_zero());
 }
@@ -160,14 +160,14 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
 void add_scaling(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand(
-        "scaling", "speedup, efficiency and what limits them, of runs on different numbers of ranks");
+        "scaling", "speedup, efficiency and what limits them, for runs on different numbers of ranks");
     add_load_options(*command, options->load);
     add_scaling_options(*command, options->scaling);
     add_prediction_option(*command, options->prediction);
     add_format_option(*command, options->format);
     command->footer(
         "Runs that differ only in the number of ranks form a series. A step takes as long as its slowest rank;\n"
-        "what averaging over ranks would claim is printed beside it. docs/analysis.md has every equation.\n"
+        "the figures that averaging over ranks would claim are shown alongside. docs/analysis.md has every equation.\n"
         "  lockstep-analyze scaling runs/g1 runs/g2 runs/g4 runs/g8");
     command->callback([options, &action] { action = [options] { return run_scaling(*options); }; });
 }

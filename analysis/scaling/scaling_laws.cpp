@@ -43,8 +43,9 @@ void fit_laws(ScalingSeries& series, const std::vector<Measurement>& all, const 
     std::vector<std::string> laws = options.laws;
     const bool strong = series.kind == Kind::strong;
     if (laws.empty()) laws = {strong ? "amdahl" : "gustafson", "universal_scalability"};
-    const std::string seconds_unit = series.timed ? fmt::format("s a {}", series.unit) : "s a token",
-                      rate_unit = series.timed ? fmt::format("times the base's {} a second", series.unit) : "tokens/s";
+    const std::string seconds_unit = series.timed ? fmt::format("s per {}", series.unit) : "s per token",
+                      rate_unit =
+                          series.timed ? fmt::format("times the base's {} per second", series.unit) : "tokens/s";
     for (const std::string& law : laws) {
         Fit fit;
         if (law == "amdahl" && strong) {
@@ -52,7 +53,7 @@ void fit_laws(ScalingSeries& series, const std::vector<Measurement>& all, const 
             fit.unit = seconds_unit;
         } else if (law == "gustafson" && !strong) {
             fit = fit_gustafson(fit_points(series, all, true), options.predict_at);
-            fit.unit = "times the work of the fewest ranks a second";
+            fit.unit = "times the work per second of the fewest ranks";
         } else if (law == "universal_scalability") {
             fit = fit_universal_scalability(fit_points(series, all, true), options.predict_at);
             fit.unit = rate_unit;
@@ -68,7 +69,7 @@ void fit_laws(ScalingSeries& series, const std::vector<Measurement>& all, const 
         if (!series.timed)
             for (Parameter& parameter : fit.parameters)
                 if (parameter.title.size() > 3 && parameter.title.substr(parameter.title.size() - 3) == ", s")
-                    parameter.title += " a token";
+                    parameter.title += " per token";
         if (fit.refusal.empty() && fit.relative_error > does_not_fit) {
             fit.remarks.push_back(fmt::format(
                 "The law does not describe these points: its mean error is {:.0f} %. Ignore its parameters.",

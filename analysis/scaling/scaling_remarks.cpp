@@ -99,17 +99,16 @@ void remark_on_superlinear(ScalingPoint& point, Kind kind, double ranks) {
                         point.speedup_slowest, ranks, point.speedup_interval.low, point.speedup_interval.high));
         return;
     }
-    std::string cause =
-        "the base case may be slow for a reason of its own (memory, cores shared with others, a cold cache)";
+    std::string cause = "the base case may be slow for another reason (memory, cores shared with others, a cold cache)";
     if (point.computation_scaling > superlinear && kind == Kind::strong)
         cause = fmt::format(
-            "all ranks together computed {:.0f} % less than the base case, so its parts were too large for caches or "
-            "memory, or it had fewer or busier cores for the work",
+            "all ranks together computed {:.0f} % less than the base case, whose share per rank was too large for the "
+            "caches or memory, or which had fewer or busier cores for the work",
             100 * (1 - 1 / point.computation_scaling));
     if (point.computation_scaling > superlinear && kind == Kind::weak)
         cause = fmt::format(
-            "each rank computed its equal part in {:.0f} % less time than in the base case, which was "
-            "slow for a reason of its own (busier cores, memory, a cold cache)",
+            "each rank computed its equal share in {:.0f} % less time than in the base case, which was "
+            "slow for another reason (busier cores, memory, a cold cache)",
             100 * (1 - 1 / point.computation_scaling));
     point.remarks.push_back(fmt::format(
         "The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base case on more ranks would be "
@@ -162,7 +161,7 @@ void remark_on(ScalingPoint& point, const ScalingPoint& base, const Scaling& sca
             point.tokens_per_second_slowest, 100 * point.efficiency_slowest_rate));
     const double threads = point.threads / base.threads;
     if (std::isfinite(threads) && threads != ranks)
-        remarks.push_back(fmt::format("{:g} times the ranks had {} threads: by threads the efficiency is {:.1f} %.",
+        remarks.push_back(fmt::format("{:g} times the ranks had {} threads: per thread, the efficiency is {:.1f} %.",
                                       ranks, threads == 1 ? "no more" : fmt::format("{:g} times the", threads),
                                       100 * point.speedup_slowest / threads));
     if (const std::string crowd = crowd_words(run); !crowd.empty())

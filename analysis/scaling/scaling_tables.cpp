@@ -66,7 +66,7 @@ std::string base_sentence(const Scaling& scaling, const ScalingSeries& series) {
     if (std::isfinite(base.seconds_slowest))
         words += series.unit == "run"
                      ? fmt::format(", {:.2f} s", base.seconds_slowest)
-                     : fmt::format(", {:.{}f} ms a step", 1e3 * base.seconds_slowest, decimals_for(series, 1e3));
+                     : fmt::format(", {:.{}f} ms per step", 1e3 * base.seconds_slowest, decimals_for(series, 1e3));
     if (std::isfinite(base.tokens_per_second))
         words += fmt::format(", {} tokens/s{}", with_commas(std::llround(base.tokens_per_second)),
                              series.unit == "run" ? "" : " at the median step");
@@ -90,9 +90,9 @@ std::string warm_up_sentence(const Scaling& scaling, const ScalingSeries& series
     words = "Warm-up steps left out: " + words + ".";
     if (disturbed > 0)
         words += fmt::format(
-            " Steps right after a checkpoint or a validation, in which ranks wait for its end: {} left out.",
+            " Steps right after a checkpoint or a validation, in which ranks still wait for it: {} left out.",
             disturbed);
-    return words + " Times are medians over the other steps, the slowest rank's in each.";
+    return words + " Times are medians over the other steps, each that of its slowest rank.";
 }
 
 Table time_table(const ScalingSeries& series) {

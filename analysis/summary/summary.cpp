@@ -370,11 +370,11 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     if (per != "run") phase_tables(page, summary, per, "by " + per);
     page.heading("Totals");
     const SpanFigures& all = figures.all;
-    page.sentence(fmt::format("{} ({} to {}), {} tokens, {:.3f} s in steps (the slowest rank's).",
+    page.sentence(fmt::format("{} ({} to {}), {} tokens, {:.3f} s in steps (slowest rank).",
                               all.steps == 1 ? "1 step" : with_commas(all.steps) + " steps", all.first_step,
                               all.last_step, with_commas(all.tokens), all.seconds));
     if (all.tokens > 0)
-        page.sentence(fmt::format("{} tokens/s over all ranks, {} for the model.",
+        page.sentence(fmt::format("{} tokens/s over all ranks; model FLOP rate: {}.",
                                   with_commas(std::llround(std::min(tokens_per_second(all), 1e15))),
                                   human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
     if (all.counted.tokens > 0)
@@ -385,7 +385,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
                                   all.counted.instructions, all.counted.instructions_per_cycle(),
                                   all.counted.cycles_per_second() / 1e9));
     if (figures.measured[forward])
-        page.sentence(fmt::format("Forward pass: {:.3f} ms a call on average, median {:.3f} ms.",
+        page.sentence(fmt::format("Forward pass: {:.3f} ms per call on average, median {:.3f} ms.",
                                   1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
     page.sentence(fmt::format("Skipped steps: {}. Tracing took {:.3f} % of the traced time.", all.skipped,
                               100 * figures.overhead_share));
@@ -422,7 +422,7 @@ void add_summary(CLI::App& program, Action& action) {
         program.add_subcommand("summary", "configuration, time by phase and rank, losses, rates, memory");
     command->add_option("RUN", options->runs, "run folders, trace files, or folders of run folders")->required();
     add_format_option(*command, options->format);
-    command->add_option("--per", options->per, "tables of the whole run, or also of each epoch or each step")
+    command->add_option("--per", options->per, "tables for the whole run, or also for each epoch or step")
         ->check(CLI::IsMember({"run", "epoch", "step"}))
         ->capture_default_str();
     command
@@ -431,10 +431,10 @@ void add_summary(CLI::App& program, Action& action) {
         ->check(CLI::IsMember({"auto", "all", "mean"}))
         ->capture_default_str();
     command->footer(
-        "Every second belongs to one phase: communication inside backward counts as communication, whatever is\n"
-        "inside initialization, validation or checkpoint as that, the rest of a step as other. json holds the\n"
-        "run, its epochs and its steps in one object (an array of them for several runs); csv holds the lines\n"
-        "that --per names.");
+        "Every second belongs to exactly one phase: communication inside backward counts as communication, everything\n"
+        "inside initialization, validation or checkpoint as that phase, and the rest of a step as other. json has the\n"
+        "run, its epochs and its steps in one object (an array of objects for several runs); csv has the rows that\n"
+        "--per selects.");
     command->callback([options, &action] { action = [options] { return run_summary(*options); }; });
 }
 

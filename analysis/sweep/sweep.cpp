@@ -68,7 +68,7 @@ std::string resolve(const std::vector<Measurement>& all, const std::string& aske
     if (ending.size() > 1)
         throw usage_error("--by {}: ambiguous between {}; give the full name", asked, fmt::join(ending, ", "));
     if (found != short_names().end())
-        throw usage_error("--by {}: none of these runs has this setting; choose two that they have with --by", asked);
+        throw usage_error("--by {}: none of these runs has this setting; name two that they have with --by", asked);
     for (const auto& [shorter, longer] : short_names())
         if (known.count(longer) > 0) names.push_back(shorter);
     const std::string nearest = nearest_name(asked, names);
@@ -273,7 +273,7 @@ void explain(Sweep& sweep) {
                               name_of(fast), fixed_words(fast.total - fast.train, 2), name_of(rate),
                               fixed_words(rate.total - rate.train, 2));
         else if (differs)
-            why = " Time × rate is not the same work in all runs.";
+            why = " Time × rate, the work, differs between the runs.";
         else
             why = " Time × rate agrees within 1 %, so the two are practically equal.";
         sweep.sentences.push_back(fmt::format("The two differ: {} takes {} s, {} takes {} s.{}", name_of(fast),
@@ -317,10 +317,9 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
         for (const std::string& remark : run.remarks) say(run.name, remark);
         if (partly_timed(run) && run.whole_run.has_step_phases())
             say(run.name,
-                fmt::format(
-                    "{} of {} measured steps were timed phase by phase: forward, loss and backward have no sum, and "
-                    "their means cover the timed calls.",
-                    run.timed_steps, run.steps.size()));
+                fmt::format("{} of {} measured steps were timed phase by phase: forward, loss and backward have no "
+                            "total, and their means cover only the timed calls.",
+                            run.timed_steps, run.steps.size()));
     }
     for (const auto& [remark, names] : said) sweep.remarks.push_back(names + ": " + remark);
 }
@@ -349,8 +348,8 @@ Sweep sweep_of(const std::vector<Measurement>& measurements, const std::vector<s
     remark_differences(sweep, measurements, settings);
     if (std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const auto& row) { return row.runs.size() > 1; }))
         sweep.remarks.emplace_back(
-            "Settings with several runs show medians over these; the interval of a step is then that of the runs' "
-            "medians, given 6 runs or more.");
+            "Settings with several runs show the median over their runs; the step interval is then that of the runs' "
+            "medians, if there are 6 or more.");
     return sweep;
 }
 

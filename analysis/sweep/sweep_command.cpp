@@ -25,7 +25,7 @@ std::string page_of(const Sweep& sweep, TableFormat format) {
     for (const std::string& sentence : sweep.sentences) page.sentence(sentence);
     const Table phases = sweep_phases(sweep);
     if (phases.columns().size() > sweep.keys.size()) {
-        page.heading("Phases, mean over ranks: seconds of the whole run, milliseconds a call");
+        page.heading("Phases, mean over ranks: seconds over the whole run, milliseconds per call");
         page.table(phases);
     }
     page.remarks(sweep.remarks);
@@ -50,15 +50,15 @@ int run_sweep(const Options& options) {
 
 void add_sweep(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("sweep", "runs over two settings, and the best of them");
+    CLI::App* command = program.add_subcommand("sweep", "runs over a grid of two settings, and the best of them");
     add_load_options(*command, options->load);
     command->add_option("--by", options->keys, "two settings: batch,accumulation or model.width,batch.length")
         ->delimiter(',')
         ->capture_default_str();
     add_format_option(*command, options->format);
     command->footer(
-        "total: everything, the slowest rank; train: in steps, the slowest rank; epoch: without initialization,\n"
-        "validation and checkpoints, mean over ranks. A step's time is a median, without the warm-up. For equal work\n"
+        "total: the whole run, slowest rank; train: time in steps, slowest rank; epoch: without initialization,\n"
+        "validation and checkpoints, mean over ranks. The step time is the median, without warm-up. For equal work,\n"
         "only the seconds in steps are scaled by the tokens.\n"
         "  lockstep-analyze sweep runs/b16a64 runs/b32a32 runs/b64a16\n"
         "  lockstep-analyze sweep runs/ --by ranks,batch.micro --format csv");

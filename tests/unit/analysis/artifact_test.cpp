@@ -25,11 +25,11 @@ BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
     const Output output = analyze(folder, "artifact " + folder / "runs");
     BOOST_TEST(output.code == 0, output.errors);
     for (const char* words :
-         {"Made from the traces of 2 runs.", "git checkout 0123456789ab\n",
+         {"Generated from the traces of 2 runs.", "git checkout 0123456789ab\n",
           "    OMP_NUM_THREADS=4 mpirun -np 2 lockstep train descriptions/g2.toml",
-          "mpirun -np 4 lockstep train descriptions/g4.toml", "- g2: 2 ranks on 1 node, 4 threads a rank, no GPU\n",
-          "- g4: 4 ranks on 2 nodes, 4 threads a rank, GPUs: NVIDIA H100\n", "- `data.train`: tokens.h5\n", "/runs/g2 ",
-          "| g2  |     2 |     1 |  0.5000 |", "|  J/token |", "0.014634 |"})
+          "mpirun -np 4 lockstep train descriptions/g4.toml", "- g2: 2 ranks on 1 node, 4 threads per rank, no GPU\n",
+          "- g4: 4 ranks on 2 nodes, 4 threads per rank, GPUs: NVIDIA H100\n", "- `data.train`: tokens.h5\n",
+          "/runs/g2 ", "| g2  |     2 |     1 |  0.5000 |", "|  J/token |", "0.014634 |"})
         BOOST_TEST(output.text.find(words) != std::string::npos, words << " in " << output.text);
     for (const char* words : {"not committed", "different commits"})
         BOOST_TEST(output.text.find(words) == std::string::npos, words);
@@ -41,12 +41,12 @@ BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
     BOOST_TEST(mixed.code == 0, mixed.errors);
     BOOST_TEST(mixed.text == "");
     const std::string text = read_text(folder / "artifact.md");
-    for (const char* words : {"had changes that were not committed", "The runs are of different commits."})
+    for (const char* words : {"had changes that were not committed", "The runs come from different commits."})
         BOOST_TEST(text.find(words) != std::string::npos, words);
 
     std::ofstream(folder / "table.csv") << "ranks,time\n1,10\n";
     BOOST_TEST(analyze(folder, "import " + folder / "table.csv" + " --out " + folder / "imported").code == 0);
     const Output imported = analyze(folder, "artifact " + folder / "imported");
     BOOST_TEST(imported.code == 2);
-    BOOST_TEST(imported.errors.find("was imported from a table: only runs of lockstep") != std::string::npos);
+    BOOST_TEST(imported.errors.find("was imported from a table; give only runs of lockstep") != std::string::npos);
 }

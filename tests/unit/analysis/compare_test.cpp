@@ -99,8 +99,8 @@ BOOST_AUTO_TEST_CASE(what_the_step_cannot_show_is_negligible) {
     BOOST_TEST((phase(quiet, "data_loading").finding == Finding::negligible));
     check(phase(quiet, "data_loading").ratio, 2);
     BOOST_TEST(quiet.remarks.back() ==
-               "A phase counts as slower or faster only if it differs by at least 1.0 ms a step: half the width of the "
-               "steps' 95 % interval, and at least 0.1 % of a step. Smaller differences are not counted.");
+               "A phase counts as slower or faster only if it differs by at least 1.0 ms per step: half the width of "
+               "the steps' 95 % interval, and at least 0.1 % of a step. Smaller differences are not counted.");
     BOOST_TEST(compare_table(quiet).print(TableFormat::text).find("too small to count") != std::string::npos);
     BOOST_TEST(json_of(quiet)["least_difference_seconds"] == quiet.least_difference);
     BOOST_TEST((phase(compare(with_loading(0, 3e-3, 1), with_loading(0, 6e-3, 2), {}), "data_loading").finding ==
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(imported_runs_have_a_single_value) {
     BOOST_TEST(said(mixed.remarks, "A is imported"));
     const Comparison rates = compare(imported(unknown, 1100), imported(unknown, 1000), five_percent);
     BOOST_TEST(rates.verdict->slower);
-    BOOST_TEST(rates.verdict->sentence.find("B is 10.0 % slower than A by the tokens/s") == 0u);
+    BOOST_TEST(rates.verdict->sentence.find("B is 10.0 % slower than A by tokens/s") == 0u);
     BOOST_TEST(refusal([] { compare(imported(unknown), imported(10), five_percent); }).find("--slower-than") == 0u);
     BOOST_TEST(compare(imported(unknown), imported(10), {}).phases.empty());
 }
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(differences_of_settings_and_of_work_are_said) {
     BOOST_TEST(comparison.settings[0].key == "batch.global");
     BOOST_TEST(comparison.settings[0].values[1] == "16");
     BOOST_TEST(comparison.settings[1].values[1] == "");
-    BOOST_TEST(said(comparison.remarks, "A step of A has 100 tokens, of B 200"));
+    BOOST_TEST(said(comparison.remarks, "A step has 100 tokens in A and 200 in B"));
     BOOST_TEST(said(comparison.remarks, "B: It was killed."));
 }
 
@@ -243,13 +243,13 @@ BOOST_AUTO_TEST_CASE(steps_of_different_tokens_are_compared_by_the_token) {
     check(faster.undivided.value().ratio, 1.1);
     check(phase(faster, "forward").ratio, 1.1);
     BOOST_TEST(!faster.verdict->slower);
-    BOOST_TEST(faster.verdict->sentence.find("B is 45.0 % faster than A by the median step's seconds a token") == 0u);
+    BOOST_TEST(faster.verdict->sentence.find("B is 45.0 % faster than A by the median step's seconds per token") == 0u);
     const auto json = json_of(faster);
     BOOST_TEST(json["per"] == "token");
     BOOST_TEST(json["verdict"]["per"] == "token");
     check(json["undivided"]["ratio"], 1.1);
     const std::string text = compare_table(faster).print(TableFormat::text);
-    BOOST_TEST(text.find("µs a token") != std::string::npos);
+    BOOST_TEST(text.find("µs per token") != std::string::npos);
     BOOST_TEST(text.find("5500 [5500, 5500]") != std::string::npos);
     BOOST_TEST(compare_rows(faster).print(TableFormat::csv).find("\nstep,step,1,") != std::string::npos);
     // 2.2 s ÷ 200 tokens are 11 ms a token, 10 % more than 1 s ÷ 100.
@@ -272,8 +272,8 @@ BOOST_AUTO_TEST_CASE(steps_of_different_tokens_are_compared_by_the_token) {
     check(runs.whole.ratio, 0.8);
     BOOST_TEST(runs.verdict->per == "token");
     BOOST_TEST(!runs.verdict->slower);
-    BOOST_TEST(runs.verdict->sentence.find("B is 20.0 % faster than A by the seconds a token of the whole run") == 0u);
-    BOOST_TEST(said(runs.remarks, "A run of A has 1,000 tokens, of B 1,500"));
+    BOOST_TEST(runs.verdict->sentence.find("B is 20.0 % faster than A by seconds per token over the whole run") == 0u);
+    BOOST_TEST(said(runs.remarks, "A run has 1,000 tokens in A and 1,500 in B"));
     BOOST_TEST(compare(imported(100), second, {}).whole.of == "run");
 }
 
@@ -307,7 +307,7 @@ BOOST_AUTO_TEST_CASE(huge_numbers_are_short) {
     BOOST_TEST(times.verdict->sentence.find("ratio 1e+40, 95 % interval 1e+40 to 1e+40") != std::string::npos);
     BOOST_TEST(compare_table(times).print(TableFormat::text).find("1e+43 [1e+43, 1e+43]") != std::string::npos);
     for (StepSample& step : b.steps) step.tokens = 1e30;
-    BOOST_TEST(said(compare(a, b, {}).remarks, "A step of A has 100 tokens, of B 1e+30"));
+    BOOST_TEST(said(compare(a, b, {}).remarks, "A step has 100 tokens in A and 1e+30 in B"));
 }
 
 BOOST_AUTO_TEST_CASE(validation_losses_are_compared_at_the_last_common_step) {

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_crash_elsewhere_is_a_fault) {
         });
     });
     BOOST_TEST(outcome.exited(1));
-    BOOST_TEST(outcome.says("a fault inside lockstep-analyze: it ended with signal 11 (Segmentation fault)"));
+    BOOST_TEST(outcome.says("internal error in lockstep-analyze: it ended with signal 11 (Segmentation fault)"));
 }
 
 BOOST_AUTO_TEST_CASE(the_trace_of_a_folder_with_one_is_named) {

@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(weak_scaling_is_inferred_and_may_be_given) {
     BOOST_REQUIRE(scaling.series.size() == 1);
     const ScalingSeries& series = scaling.series[0];
     BOOST_TEST((series.kind == Kind::weak));
-    BOOST_TEST(series.kind_reason == "the batch is 8 sequences a rank in all of them");
+    BOOST_TEST(series.kind_reason == "the batch is 8 sequences per rank in all of them");
     check(series.points[2].efficiency, 1 / 1.3);
     check(series.points[2].speedup_slowest, 4 / 1.3);
     BOOST_TEST(!std::isfinite(series.points[2].karp_flatt));

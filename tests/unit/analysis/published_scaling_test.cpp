@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(another_base_and_rates_alone) {
     BOOST_TEST(std::abs(based["rows"][0]["efficiency"].get<double>() - 1.2) < 1e-12);
     BOOST_TEST(based["rows"][0]["remarks"].empty());  // fewer ranks than the base are not more than linear
     BOOST_TEST(std::abs(based["rows"][2]["efficiency"].get<double>() - 0.75) < 1e-12);
-    BOOST_TEST(said(based["series"][0]["remarks"], "The base case has 2 ranks"));
+    BOOST_TEST(said(based["series"][0]["remarks"], "The base case already has 2 ranks"));
     const Output wrong = analyze(other, "scaling " + (other / "runs") + " --ignore batch.glbal");
     BOOST_TEST(wrong.code == 2);
     BOOST_TEST(wrong.errors.find("no run has this setting") != std::string::npos);

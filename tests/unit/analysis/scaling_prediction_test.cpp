@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(what_the_other_runs_say_of_each_widens_the_intervals) {
     BOOST_REQUIRE(told.points.size() == 2u);
     BOOST_TEST(told.points[1].seconds.high < widest_interval * told.points[1].seconds.low);
     BOOST_TEST(said(told.remarks, "No point at 512 ranks: the 90 % interval there, "));
-    BOOST_TEST(said(told.remarks, "It takes a run on more than 8 ranks."));
+    BOOST_TEST(said(told.remarks, "It would take a run on more than 8 ranks."));
 }
 
 BOOST_AUTO_TEST_CASE(strong_scaling_ends_where_ranks_have_no_sequence) {
@@ -258,9 +258,9 @@ BOOST_AUTO_TEST_CASE(strong_scaling_ends_where_ranks_have_no_sequence) {
     BOOST_TEST(strong.points[1].ranks == 96);
     BOOST_TEST(strong.points[1].sequences_per_replica == 1);
     BOOST_TEST(strong.points[1].nodes == 24);
-    BOOST_TEST(said(strong.remarks, "7 ranks are no multiple of the 2 that share a replica"));
-    BOOST_TEST(said(strong.remarks, "48 sequences do not divide among the 32 replicas of 64 ranks"));
-    BOOST_TEST(said(strong.remarks, "Strong scaling with 48 sequences a step ends at 96 ranks"));
+    BOOST_TEST(said(strong.remarks, "7 ranks are not a multiple of the 2 that share a replica"));
+    BOOST_TEST(said(strong.remarks, "48 sequences do not divide evenly among the 32 replicas of 64 ranks"));
+    BOOST_TEST(said(strong.remarks, "Strong scaling with 48 sequences per step ends at 96 ranks"));
     BOOST_TEST(said(strong.remarks, "10,000 ranks need a batch of 5,000 or more"));
     // Over the base of 2 ranks.
     const CurvePoint& last = strong.points[1];
@@ -302,7 +302,7 @@ BOOST_AUTO_TEST_CASE(one_number_of_ranks_is_refused) {
         predict_scaling(of, terms, machine(), {measured(model, truth, 2, 512), measured(model, truth, 2, 256)}, {}),
         Error, [](const Error& error) {
             return error.code() == ExitCode::usage &&
-                   std::string(error.what()).find("runs on 2 ranks alone do not tell") != std::string::npos;
+                   std::string(error.what()).find("runs on 2 ranks alone do not show") != std::string::npos;
         });
 }
 
