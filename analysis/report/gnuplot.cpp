@@ -48,7 +48,7 @@ class MemoryFile {
         while (true) {
             const ssize_t got = ::pread(descriptor_, buffer.data(), buffer.size(), static_cast<off_t>(text.size()));
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0) throw fault_error("what gnuplot wrote cannot be read: {}", system_error_text());
+            if (got < 0) throw fault_error("gnuplot's output cannot be read: {}", system_error_text());
             if (got == 0) return text;
             text.append(buffer.data(), static_cast<std::size_t>(got));
         }
@@ -106,11 +106,11 @@ Output run_gnuplot(const std::string& script, const std::string& plot) {
     while (::waitpid(process, &status, 0) < 0)
         if (errno != EINTR) throw fault_error("cannot wait for gnuplot: {}", system_error_text());
     if (WIFSIGNALED(status))
-        throw fault_error("gnuplot was killed by signal {} at the plot {}", WTERMSIG(status), plot);
+        throw fault_error("gnuplot was killed by signal {} while drawing the plot {}", WTERMSIG(status), plot);
     std::string svg = output.read();
     if (WEXITSTATUS(status) != 0 || svg.find("</svg>") == std::string::npos) {
         const std::string words = one_line(errors.read());
-        throw fault_error("gnuplot failed (exit code {}) at the plot {}: {}", WEXITSTATUS(status), plot,
+        throw fault_error("gnuplot failed (exit code {}) on the plot {}: {}", WEXITSTATUS(status), plot,
                           words.empty() ? "no message" : words);
     }
     return {svg, errors.read()};

@@ -81,11 +81,11 @@ std::vector<Plot> prediction_plots(const PredictedCurve& curve, const ComparedCu
     double shortest = INFINITY;
     for (const CurvePoint& point : curve.points) shortest = std::min(shortest, point.seconds.median);
     const bool seconds = run || !(shortest < 1), microseconds = !run && shortest < 1e-3;
-    time.axis = fmt::format("{}, a {}", seconds ? "s" : microseconds ? "\xC2\xB5s" : "ms", prediction.unit);
+    time.axis = fmt::format("{} per {}", seconds ? "s" : microseconds ? "\xC2\xB5s" : "ms", prediction.unit);
     time.column = seconds ? "seconds" : microseconds ? "microseconds" : "milliseconds";
     time.factor = seconds ? 1 : microseconds ? 1e6 : 1e3;
-    time.caption = fmt::format("The slowest rank's time of a {} over the number of ranks, both axes logarithmic.",
-                               prediction.unit);
+    time.caption =
+        fmt::format("The slowest rank's time per {} over the number of ranks, both axes logarithmic.", prediction.unit);
     time.logarithmic = true;
     efficiency.name = "predicted-efficiency" + suffix;
     efficiency.title = "Efficiency predicted and measured, " + compared.title;

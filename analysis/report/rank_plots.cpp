@@ -53,13 +53,13 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
     std::vector<double> known;
     for (const double seconds : heat.seconds)
         if (std::isfinite(seconds)) known.push_back(seconds);
-    if (measurement.ranks < 2) plot.missing = "the run has one rank only.";
+    if (measurement.ranks < 2) plot.missing = "the run has only one rank.";
     // A map of one column would show a single step, which the tables do better.
     else if (known.empty() || heat.first_step.size() < 2)
         plot.missing = "the computation of its ranks was not timed step by step.";
     if (!plot.missing.empty()) return plot;
     const std::size_t columns = heat.first_step.size(), rows = heat.first_rank.size();
-    Block block{"seconds of computation a step; a row is a rank or several, a column a step or several", {}, {}};
+    Block block{"seconds of computation per step; a row is one or more ranks, a column one or more steps", {}, {}};
     for (const std::int64_t step : heat.first_step) block.columns.push_back(fmt::format("step_{}", step));
     // A single outlier would leave everything else in one colour: the scale ends at the 95th percentile.
     const double lowest = quantile(known, 0), highest = quantile(known, 0.95), most = quantile(known, 1);
@@ -75,7 +75,7 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
     constexpr int above = 84, below = 62;  // pixels: the scale of colours; the axis of the steps
     plot.height = above + below + static_cast<int>(std::clamp<std::size_t>(rows * 22, 66, 280));
     plot.caption = fmt::format(
-        "How long each rank computed in a step, communication and waiting left out; dark is short, light is long. A "
+        "How long each rank computed in a step, without communication and waiting; dark is short, light is long. A "
         "light row is a slow rank, a light column a slow step.{}{}",
         most > highest * 1.02
             ? fmt::format(" The scale ends at the 95th percentile; the longest is {}.", short_seconds(most))
@@ -96,7 +96,7 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
         "set palette defined (0 '#00224e', 1 '#35456c', 2 '#666970', 3 '#948e77', 4 '#c8b866', 5 '#fee838')\n"
         "set cbrange [{:.9g}:{:.9g}]\nset cbtics {}\n"
         "set colorbox horizontal user origin graph 0, screen {:.4f} size graph 1, screen {:.4f}\n"
-        "set label 'computation of a step, {}' at graph 0, screen {:.4f} left textcolor rgb '{}'\n"
+        "set label 'computation per step, {}' at graph 0, screen {:.4f} left textcolor rgb '{}'\n"
         "set tmargin at screen {:.4f}\nset bmargin at screen {:.4f}\n"
         "set xrange [-0.5:{}.5]\nset yrange [{}.5:-0.5]\nset xlabel 'step' offset 0,0.4 textcolor rgb '{}'\nset ylabel 'rank' textcolor rgb '{}'\n"
         "set xtics {}\nset ytics {}\n"
@@ -132,8 +132,8 @@ Plot memory_plot(const Measurement& measurement, const std::string& label, const
     const char* titles[] = {"allocated", "reserved", "peak"};
     const std::string what = fmt::format("memory, {}", gib ? "GiB" : "MiB");
     plot.caption =
-        "The most of any step on each rank: what tensors take (allocated), what the program holds for them "
-        "(reserved), and the peak.";
+        "The maximum over the steps on each rank: memory used by tensors (allocated), memory the program holds for "
+        "them (reserved), and the peak.";
     plot.x_name = "rank";
     plot.y_name = what;
     const auto last = static_cast<double>(measurement.rank.size() - 1);

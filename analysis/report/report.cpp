@@ -86,12 +86,13 @@ void add_report(CLI::App& program, Action& action) {
         program.add_subcommand("report", "one page with plots, tables and how each figure was computed");
     add_load_options(*command, options->load);
     command->add_option("--out", options->out, "the page (HTML)")->capture_default_str();
-    command->add_option("--plots", options->plots, "a folder for the plots as files, with their data and scripts");
+    command->add_option("--plots", options->plots,
+                        "also write the plots as files to this folder, with their data and scripts");
     command->add_option("--title", options->title, "the page's title")->capture_default_str();
     add_scaling_options(*command, options->scaling);
     add_prediction_option(*command, options->prediction);
     command->footer(
-        "The page needs no network and no other file. The plots are drawn by gnuplot, where it is installed.\n"
+        "The page needs no network and no other file. The plots are drawn by gnuplot, if it is installed.\n"
         "  lockstep-analyze report runs/g1 runs/g2 runs/g4 --out report.html --plots plots");
     command->callback([options, &action] { action = [options] { return run_report(*options); }; });
 }

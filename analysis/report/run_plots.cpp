@@ -147,7 +147,7 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
     plot.title = "Shares of a step by phase";
     const Chosen chosen = choose(measurements, labels, [](const auto& one) { return !phase_shares(one).empty(); });
     if (chosen.runs.empty())
-        return Plot::without("in none of the runs were the phases of steps timed one by one.", plot.name, plot.title);
+        return Plot::without("no run timed the phases of its steps individually.", plot.name, plot.title);
     constexpr double middle = 0.17, half = 0.26;  // of a bar below its run's name
     const bool alone = chosen.runs.size() == 1;
     std::string drawing, names;
@@ -204,7 +204,7 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
         frame_colour, word_colour, 14.0 / plot.width, word_colour, axis({0, 100}, Side::below),
         static_cast<double>(chosen.runs.size()) - 0.45, names, drawing);
     plot.caption =
-        "Mean over ranks, without warm-up, of the steps whose phases were timed one by one. Waiting for another rank "
+        "Mean over ranks, without warm-up, of the steps whose phases were timed individually. Waiting for another rank "
         "counts as communication; bars below 8 % have no label." +
         chosen.left_out;
     return plot;
@@ -266,12 +266,12 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
     const std::string steps = narrowest < widest ? fmt::format("{:.0f} to {:.0f} steps", narrowest, widest)
                                                  : fmt::format("{:.0f} step{}", widest, plural(std::llround(widest)));
     plot.caption = fmt::format(
-        "In nats a token, warm-up too. Line: the training loss smoothed by a centred exponential mean, whose weights "
-        "fall to 1/e over {} ({:g} % of a run, at least 1). Pale: the training loss of each step",
+        "In nats per token, warm-up included. Line: the training loss smoothed by a centred exponential mean, whose "
+        "weights fall to 1/e over {} ({:g} % of a run, at least 1). Pale: the training loss of each step",
         steps, 100 * smoothing_share);
     plot.caption +=
         banded ? fmt::format(
-                     "; of runs of more than {} steps a band from the lowest to the highest of each of {} stretches.",
+                     "; for runs of more than {} steps, a band from the lowest to the highest in each of {} stretches.",
                      points_a_curve, stretches_of_band)
                : ".";
     if (validated) {
@@ -280,7 +280,7 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
     }
     plot.caption += chosen.left_out;
     const AxisRange across{static_cast<double>(first) - 1, static_cast<double>(last), false, true};
-    return curves.done("step", "loss, nats a token",
+    return curves.done("step", "loss, nats per token",
                        axis(across, Side::below) + axis(around(curves.values(), false), Side::left));
 }
 
@@ -306,7 +306,7 @@ Plot position_plot(const std::vector<Measurement>& measurements, const Labels& l
     }
     plot.caption =
         "Perplexity of a token by the number of tokens before it in its sequence, both axes logarithmic; a point is a "
-        "range of positions, two to an octave. A curve that falls to the end is of a model that uses its whole "
+        "range of positions, two per octave. A curve that falls to the end shows a model that uses its whole "
         "context." +
         chosen.left_out;
     return curves.done(
@@ -344,13 +344,13 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
     }
     const bool logarithmic = longest > 4;
     plot.caption = fmt::format(
-        "Share of the steps, without warm-up, that took at most so many times the median of their run (time of the "
-        "slowest rank{}). A steep curve is an even run; a tail to the right is steps that stall.",
+        "Share of the steps, without warm-up, that took at most this multiple of the median of their run (time of "
+        "the slowest rank{}). A steep curve is a steady run; a tail to the right is steps that stall.",
         logarithmic ? "; logarithmic" : "");
-    if (thinned) plot.caption += fmt::format(" Thinned to {} points a run.", points_a_curve);
+    if (thinned) plot.caption += fmt::format(" Thinned to {} points per run.", points_a_curve);
     plot.caption += chosen.left_out;
     const AxisRange across{std::max(shortest * 0.98, 1e-6), longest * 1.03, logarithmic};
-    return curves.done("time of a step / median of the run", "share of steps",
+    return curves.done("step time / median of the run", "share of steps",
                        axis(across, Side::below) + axis({0, 1}, Side::left));
 }
 

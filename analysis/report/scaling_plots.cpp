@@ -50,7 +50,7 @@ std::vector<double> along(double first, double last) {
 std::string too_few(const ScalingSeries& series, const Reading& reading) {
     std::size_t known = 0;
     for (const ScalingPoint& point : series.points) known += std::isfinite(reading(point)) ? 1 : 0;
-    if (series.points.size() < 2) return "the series has one number of ranks only, and a curve needs two.";
+    if (series.points.size() < 2) return "the series has only one number of ranks, and a curve needs two.";
     if (known < 2) return "fewer than two of its numbers of ranks have this figure.";
     return "";
 }
@@ -150,10 +150,9 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         ++laws;
     }
     curves.plot.caption = fmt::format(
-        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base, plural(base),
-        last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
-                       : "",
-        laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");
+        "Work per second relative to {} rank{}, over the number of ranks.{}{}", base, plural(base),
+        last > largest ? fmt::format(" Beyond {} ranks nothing was measured; the fitted laws predict.", largest) : "",
+        laws > 0 ? " The laws are fitted to all points, so they need not pass through the base." : "");
     // The ideal is a straight line on both scales; a linear one shows the loss best where there is room.
     if (last / first > 16)
         return curves.done("ranks", "speedup",
@@ -212,7 +211,7 @@ Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
         curves.add(block, line_and_points_style(i), factors[i].title, factors[i].title);
     }
     if (series.points.size() < 2)
-        return Plot::without("the series has one number of ranks only, and a curve needs two.", curves.plot.name,
+        return Plot::without("the series has only one number of ranks, and a curve needs two.", curves.plot.name,
                              title);
     if (curves.plot.blocks.size() < 2)
         return Plot::without("neither computation nor communication was timed by rank.", curves.plot.name, title);

@@ -60,7 +60,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  {"accumulation", "accumulation"},
                  {"steps", "steps that count"},
                  {"warm_up", "warm-up left out"},
-                 {"time", "time of a step"},
+                 {"time", "step time"},
                  {"interval", "95 % interval"},
                  {"rate", "tokens/s, median step"},
                  {"energy", "J/token"},
@@ -73,7 +73,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
         const Measurement& one = measurements[i];
         std::string machine = one.setting("gpu");
         if (machine.empty() && !one.setting("threads").empty() && !one.imported)
-            machine = fmt::format("CPU, {} {} a rank", one.setting("threads"),
+            machine = fmt::format("CPU, {} {} per rank", one.setting("threads"),
                                   one.setting("threads") == "1" ? "thread" : "threads");
         const std::string program = one.setting("program_version"), commit = one.setting("commit");
         const double rate = one.usual_rate();
@@ -211,7 +211,7 @@ Table losses_table(const std::vector<Measurement>& measurements, const Labels& l
 Table ranks_table(const std::vector<Measurement>& measurements, const Labels& labels) {
     Table table({{"run", "run"},
                  {"ranks", "ranks"},
-                 {"fastest", "least computation a step"},
+                 {"fastest", "least computation per step"},
                  {"mean", "mean"},
                  {"slowest", "most"},
                  {"rank", "by rank"},

@@ -32,7 +32,7 @@ Factor computation_factor(const ScalingPoint& point, const ScalingPoint& base) {
                  threads_of_base = base.threads / static_cast<double>(base.ranks);
     if (threads < threads_of_base)
         return {
-            point.computation_scaling, "fewer threads a rank", "Fewer threads a rank",
+            point.computation_scaling, "fewer threads per rank", "Fewer threads per rank",
             fmt::format("that each rank has {:.3g} thread{} where the base case has {:.3g}: all ranks together have "
                         "{}, and compute {:.2f} times as long for the same work",
                         threads, plural(threads), threads_of_base,
@@ -76,12 +76,11 @@ std::string limit_in_words(const ScalingPoint& point, const ScalingPoint& base) 
     if (least->value > hardly_limits && unmeasured.empty())
         return fmt::format("None of the factors that make up the efficiency is below {:.2f}.", least->value);
     if (least->value > hardly_limits)
-        return fmt::format("It is not {} ({:.2f}) that limits it; {} could not be measured.", known, least->value,
-                           unmeasured);
+        return fmt::format("The limit is not {} ({:.2f}); {} could not be measured.", known, least->value, unmeasured);
     std::string words = "The main limit is " + least->words + ".";
     for (const Factor& factor : all)
         if (&factor != least && factor.value < limits_too)
-            words += fmt::format(" {} ({:.2f}) limits it too.", factor.title, factor.value);
+            words += fmt::format(" {} ({:.2f}) also limits it.", factor.title, factor.value);
     if (!unmeasured.empty())
         words = fmt::format("The main measured limit is {}. Not measured: {}.", least->words, unmeasured);
     return words;
@@ -92,7 +91,7 @@ std::string limit_in_words(const ScalingPoint& point, const ScalingPoint& base) 
 std::vector<std::string> series_in_short(const ScalingSeries& series) {
     const ScalingPoint &base = series.points[series.base], &last = series.points.back();
     if (last.ranks == base.ranks)
-        return {fmt::format("There is only the base case of {}.", ranks_in_words(base.ranks))};
+        return {fmt::format("There is only the base case, on {}.", ranks_in_words(base.ranks))};
     const bool timed = std::isfinite(base.seconds_slowest) && std::isfinite(last.seconds_slowest);
     const double speedup = timed ? last.speedup_slowest : last.speedup_average;
     const double ideal = static_cast<double>(last.ranks) / static_cast<double>(base.ranks);
@@ -164,21 +163,22 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
             "Warm-up",
             "The first steps of each launch are left out of every time and rate: 9, but at most a fifth "
             "of the launch, unless the command line says otherwise. The table of runs lists how many. Losses and "
-            "memory are of all steps.");
-        terms.emplace_back("Time of a step",
-                           "The time of the slowest rank, since all wait for it at the step's end. A run's time is the "
-                           "median over its steps.");
+            "memory cover all steps.");
+        terms.emplace_back(
+            "Step time",
+            "The time of the slowest rank, since all wait for it at the end of the step. A run's time is the "
+            "median over its steps.");
     }
     if (imported)
         terms.emplace_back("Imported runs",
-                           "Their times are those of a table, of the whole run; nothing could be left out of them or "
-                           "checked against a trace. A run takes as long as its slowest rank.");
+                           "Their times come from a table and cover the whole run; no warm-up could be left out, and "
+                           "nothing could be checked against a trace. A run takes as long as its slowest rank.");
     terms.emplace_back(
         "95 % intervals",
         "Of a median: the narrowest pair of measured steps, as many below as above, that encloses it with "
         "at least 95 % probability (binomial distribution of ranks; no assumption on how times are "
-        "distributed). There is none below 6 steps. It holds the scatter within a run, not that from one "
-        "run to the next, except where 6 or more runs have the same number of ranks: then it is of their "
+        "distributed). With fewer than 6 steps there is none. It covers the scatter within a run, not "
+        "between runs, except where 6 or more runs have the same number of ranks: then it is that of their "
         "medians. Of a speedup: bootstrap over blocks of the steps of both runs.");
     terms.emplace_back("Several runs on the same number of ranks",
                        "Each figure is the median over the runs; laws are fitted to all of their steps.");
@@ -186,16 +186,16 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
         terms.emplace_back(
             "Speedup",
             "time of the base case ÷ time, multiplied in weak scaling by how much more work a step does "
-            "(tokens ÷ tokens of the base case). Where only rates are known: rate ÷ rate of the base case.");
+            "(tokens ÷ tokens of the base case). If only rates are known: rate ÷ rate of the base case.");
         terms.emplace_back("Efficiency", "speedup ÷ (ranks ÷ ranks of the base case).");
         terms.emplace_back(
             "What averaging would claim",
-            "The same with the mean over ranks of each rank's own time in place of the slowest rank's. It "
-            "is shown since many tables are made that way; it hides ranks that others wait for.");
+            "The same with the mean over ranks of each rank's own time instead of the slowest rank's. It is "
+            "shown because many published tables use it; it hides ranks that others wait for.");
         terms.emplace_back("Load balance",
-                           "mean over ranks ÷ largest of any rank, of the seconds computed in a step; in imported runs "
-                           "without them of the ranks' own times; where only rates are known, slowest rate ÷ "
-                           "harmonic mean of the rates. The table says by which.");
+                           "mean over ranks ÷ maximum over ranks, of the seconds computed in a step; for imported runs "
+                           "without them, of the ranks' own times; if only rates are known, slowest rate ÷ "
+                           "harmonic mean of the rates. The table says which.");
         terms.emplace_back("Parallel efficiency",
                            "mean over ranks of the seconds computed in a step ÷ the time of that step. Computation is "
                            "what is not communication; waiting for another rank counts as communication.");
@@ -212,29 +212,28 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
             terms.emplace_back(
                 "Karp–Flatt serial fraction",
                 "(1 ÷ speedup − 1 ÷ p) ÷ (1 − 1 ÷ p), with p = ranks ÷ ranks of the base case. If it "
-                "grows with the ranks, overhead grows; if it stays, a serial part limits (Karp and Flatt "
-                "1990).");
+                "grows with the ranks, overhead grows; if it stays constant, a serial part is the limit (Karp and "
+                "Flatt 1990).");
         for (const ScalingSeries& series : scaling.series)
             for (const Fit& fit : series.fits) {
                 if (!fit.refusal.empty()) continue;
                 std::string meaning = fit.formula + ".";
                 if (!fit.source.empty()) meaning += " " + fit.source + ".";
                 meaning +=
-                    " Its intervals are the 2.5 % and 97.5 % quantiles of fits to resampled steps (bootstrap); none "
-                    "where "
-                    "a number of ranks has fewer than 6.";
+                    " Its intervals are the 2.5 % and 97.5 % quantiles of fits to resampled steps (bootstrap); there "
+                    "is none if a number of ranks has fewer than 6.";
                 const std::pair<std::string, std::string> term{fit.title, meaning};
                 if (std::find(terms.begin(), terms.end(), term) == terms.end()) terms.push_back(term);
             }
     }
-    terms.emplace_back("Tokens a second", traced ? "the tokens of a step ÷ the median time of a step."
-                                                 : "as the imported table gives them.");
+    terms.emplace_back("Tokens per second",
+                       traced ? "the tokens of a step ÷ the median step time." : "as the imported table gives them.");
     if (traced)
         terms.emplace_back(
             "Phases",
             "Every second of a step belongs to one phase; communication inside the backward pass counts as "
             "communication. Seconds are means over ranks and steps. On a GPU, where phases overlap, they "
-            "are timed one by one in some steps only.");
+            "are timed individually in some steps only.");
     return terms;
 }
 

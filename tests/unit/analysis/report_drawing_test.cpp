@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(a_figure_says_what_is_at_its_points) {
     const std::string loss = figure_markup(loss_plot(all, run_labels(all)), drawn);
     BOOST_TEST(malformed(loss) == "");
     BOOST_TEST(holds(loss, "<figure data-area=\"60 446 260 12\" data-x=\"0 50 0\" data-y=\"2 5 1\" "), loss);
-    BOOST_TEST(holds(loss, "data-names=\"step|loss, nats a token\""));
+    BOOST_TEST(holds(loss, "data-names=\"step|loss, nats per token\""));
     BOOST_TEST(holds(loss, "data-curve=\"g2, 2 ranks, smoothed\" data-points=\"1 4."));
     BOOST_TEST(!holds(loss, "<script>"));
     const std::string phases = figure_markup(phase_plot(all, run_labels(all)), drawn);

@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(the_page_says_what_a_reader_asks) {
           "<strong>Note.</strong> g9 belongs to no series", "Base case: 1 rank, ",
           "Universal Scalability Law is not fitted. It needs 4 numbers of ranks and there are 3.",
           "The plots are left out: gnuplot was not found", "How each figure was computed",
-          "T(p) = T(1)·(s + (1 − s)/p)", "lockstep-analyze report runs/g1", "made on 2026-05-28", "0123456"})
+          "T(p) = T(1)·(s + (1 − s)/p)", "lockstep-analyze report runs/g1", "started on 2026-05-28", "0123456"})
         BOOST_TEST(holds(page, words), words);
     BOOST_TEST(count_of(page, "<figure ") == 0u);
     BOOST_TEST(count_of(page, "<th scope=\"row\"") > 10u);
@@ -171,9 +171,8 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
     ScalingPoint& last = series.points.back();
     last.load_balance = 0.99;
     last.communication_efficiency = last.parallel_efficiency = last.computation_scaling = unknown;
-    BOOST_TEST(
-        series_in_short(series).back() ==
-        "It is not load balance (0.99) that limits it; communication and computation scaling could not be measured.");
+    BOOST_TEST(series_in_short(series).back() ==
+               "The limit is not load balance (0.99); communication and computation scaling could not be measured.");
     last.load_balance = unknown;
     BOOST_TEST(holds(series_in_short(series).back(), "The limit is unknown"));
     last.load_balance = 0.7;
@@ -184,7 +183,7 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
     last.computation_scaling = 0.6;
     BOOST_TEST(holds(series_in_short(series).back(), "The main limit is computation scaling, 0.60"));
     BOOST_TEST(holds(series_in_short(series).back(),
-                     "Load balance (0.70) limits it too. Communication (0.80) limits it too."));
+                     "Load balance (0.70) also limits it. Communication (0.80) also limits it."));
     // Ranks among which the threads of one machine are divided are no more hardware.
     last.computation_scaling = 0.26;
     series.points[series.base].threads = last.threads = 4;
@@ -231,11 +230,11 @@ BOOST_AUTO_TEST_CASE(what_has_no_data_is_left_out_with_a_reason) {
     check_page(page);
     for (const char* words :
          {"No two of these runs form a scaling series",
-          "Shares of a step by phase: not drawn, since in none of the runs were the phases of steps timed one by one.",
-          "Distribution of step times: not drawn, since no run has 6 steps or more after its warm-up.",
-          "Training loss: not drawn, since no run has the losses of at least two steps.",
-          "Computation by rank over time, g1: not drawn, since the run has one rank only.",
-          "Memory by rank, g1: not drawn, since its memory was not recorded."})
+          "Shares of a step by phase: not drawn, because no run timed the phases of its steps individually.",
+          "Distribution of step times: not drawn, because no run has 6 steps or more after its warm-up.",
+          "Training loss: not drawn, because no run has the losses of at least two steps.",
+          "Computation by rank over time, g1: not drawn, because the run has only one rank.",
+          "Memory by rank, g1: not drawn, because its memory was not recorded."})
         BOOST_TEST(holds(page, words), words);
 }
 
@@ -272,7 +271,7 @@ BOOST_AUTO_TEST_CASE(many_ranks_and_many_runs_stay_small) {
     const Plot banded = loss_plot(runs, run_labels(runs));
     for (const Block& block : banded.blocks) BOOST_TEST(block.rows.size() <= 600u);
     BOOST_TEST(banded.blocks.back().rows.size() <= 100u);  // validations
-    BOOST_TEST(holds(banded.caption, "from the lowest to the highest of each of 200 stretches"));
+    BOOST_TEST(holds(banded.caption, "from the lowest to the highest in each of 200 stretches"));
     BOOST_TEST(holds(banded.caption, "fall to 1/e over 1 to 100 steps (1 % of a run, at least 1)"));
     const Measurement wide = make_run("wide", 2000, 1);
     for (const Block& block : memory_plot(wide, "wide", "").blocks) BOOST_TEST(block.rows.size() <= 520u);
