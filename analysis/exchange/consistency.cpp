@@ -79,8 +79,7 @@ void check_same_work(const std::vector<ImportedRun*>& known) {
     if ((*most)->work() <= (*least)->work() * (1 + work_tolerance)) return;
     const std::string sentence = fmt::format(
         "Time × tokens/s differs between runs with the same batch × accumulation, from {:.4g} tokens ({}) to {:.4g} "
-        "({}): they did not "
-        "do the same work, or times and rates were not taken together.",
+        "({}): they did not do the same work, or times and rates were not measured together.",
         (*least)->work(), (*least)->name, (*most)->work(), (*most)->name);
     (*least)->remarks.push_back(sentence);
     if (*most != *least) (*most)->remarks.push_back(sentence);

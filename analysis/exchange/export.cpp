@@ -47,7 +47,7 @@ void export_to_otf2(const Options& options) {
 
 void export_to_tensorboard(const Options& options) {
     if (options.file.empty())
-        throw usage_error("--to tensorboard writes a folder for each run; name theirs with --out");
+        throw usage_error("--to tensorboard writes a folder for each run; name their parent folder with --out");
     std::map<std::string, std::string> run_of;  // by the run's folder below --out
     for (const std::string& path : expand_runs(options.load.runs)) {
         const trace::Run run = reading(path, Reading::structure, [&] { return trace::open_run(path); });
@@ -55,11 +55,11 @@ void export_to_tensorboard(const Options& options) {
         const std::string folder = fs::path(file).parent_path().string();
         const auto [other, is_new] = run_of.emplace(folder, path);
         if (!is_new)
-            throw usage_error("{} and {} are runs of the same name: export one of them to another folder",
+            throw usage_error("{} and {} are runs of the same name; export one of them to another folder",
                               other->second, path);
         std::error_code problem;
         fs::create_directories(folder, problem);
-        if (problem) throw usage_error("the folder {} cannot be made: {}", folder, problem.message());
+        if (problem) throw usage_error("the folder {} cannot be created: {}", folder, problem.message());
         Output output(file);
         reading(path, Reading::rows, [&] { write_tensorboard(run, output); });
         output.finish();
@@ -99,14 +99,14 @@ void write_otf2(const trace::Run&, const OutputFolder&) {
 void add_export(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand(
-        "export", "traces for Perfetto, spreadsheets, TensorBoard, MLPerf, Extra-P or readers of OTF2");
+        "export", "traces for Perfetto, spreadsheets, TensorBoard, MLPerf, Extra-P or OTF2 readers");
     add_load_options(*command, options->load);
     command
         ->add_option("--to", options->format,
-                     "chrome (Perfetto opens it), otf2, csv, tensorboard, mllog (MLPerf's lines) or extra-p")
+                     "chrome (for Perfetto), otf2, csv, tensorboard, mllog (MLPerf log lines) or extra-p")
         ->required()
         ->check(CLI::IsMember({"chrome", "otf2", "csv", "tensorboard", "mllog", "extra-p"}));
-    command->add_option("--out", options->file, "the file to write [stdout]; for otf2 and tensorboard the folder");
+    command->add_option("--out", options->file, "the file to write [stdout]; the folder for otf2 and tensorboard");
     command->footer(
         "chrome, otf2, csv and mllog take one run; extra-p takes several, at different numbers of ranks, and leaves out\n"
         "the warm-up. chrome and otf2 hold the steps sampled with events, csv a line for each step, rank and region.\n"

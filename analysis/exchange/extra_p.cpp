@@ -73,7 +73,8 @@ void write_extra_p(const std::vector<Measurement>& measurements, Output& output)
     std::string header = "PARAMETER p\nPOINTS";
     for (const auto& [ranks, runs] : points) header += fmt::format(" {}", ranks);
     std::string regions = region("step", points, [](const StepSample& step) { return step.slowest; });
-    if (regions.empty()) throw usage_error("a run on each number of ranks must have measured times; one here has none");
+    if (regions.empty())
+        throw usage_error("a run on each number of ranks must have measured times; one of these has none");
     for (std::size_t phase = 0; phase < phase_count; ++phase)
         regions += region(phase_names[phase], points, [&](const StepSample& step) { return step.phases[phase]; });
     if (points.size() < wanted_points)

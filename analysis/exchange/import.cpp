@@ -56,7 +56,7 @@ int run_import(const Options& options) {
                    {"ranks", "ranks"},
                    {"rows", "rows of the table"},
                    {"total_seconds", "slowest rank's total, s"},
-                   {"tokens_per_second", "tokens/s together", 0},
+                   {"tokens_per_second", "total tokens/s", 0},
                    {"remarks", "remarks"},
                    {"trace", "trace"}});
     for (const ImportedRun& run : runs)
@@ -71,17 +71,17 @@ int run_import(const Options& options) {
 
 void add_import(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("import", "a CSV table of measured times into run folders with traces");
+    CLI::App* command = program.add_subcommand("import", "a CSV table of measured times, as run folders with traces");
     command->add_option("TABLE", options->table, "the table: comma-separated values with a header")->required();
-    command->add_option("--out", options->folder, "the folder in which each run gets its own")->required();
-    command->add_flag("--replace", options->replace, "replaces runs of the same names that were imported before");
-    add_format_option(*command, options->format, "of what is printed: ");
+    command->add_option("--out", options->folder, "the folder in which each run gets a folder")->required();
+    command->add_flag("--replace", options->replace, "replace imported runs that have the same names");
+    add_format_option(*command, options->format, "of the printed table: ");
     command->footer(
         "Columns: run, ranks, rank, batch, accumulation, length, data, tensor, pipeline, context, tokens,\n"
         "tokens_per_second, peak_memory_bytes, and in seconds total, data_loading, data_movement, compute,\n"
-        "communication, forward, loss, backward, optimizer, validation, checkpoint, initialization. Needed are\n"
-        "ranks (or run and rank) and a time or a rate. A row without rank speaks for all ranks of its run. Without a column\n"
-        "run each row is one, or with rank all rows of the same ranks. Usual other names are\n"
+        "communication, forward, loss, backward, optimizer, validation, checkpoint, initialization. Required are\n"
+        "ranks (or run and rank) and a time or a rate. A row without rank stands for all ranks of its run. Without a\n"
+        "column run, each row is a run, or with a column rank, all rows with the same ranks. Common other names are\n"
         "understood, such as np, gpus, time and walltime.");
     command->callback([options, &action] { action = [options] { return run_import(*options); }; });
 }

@@ -102,7 +102,7 @@ std::string name_by_ranks(const Row& row, const std::string& path, std::map<std:
     const auto ranks = row.whole_number("ranks", 1, most_ranks);
     if (!ranks)
         throw usage_error(
-            "{} line {}: the run has neither a name nor a number of ranks; fill in ranks, or give a "
+            "{} line {}: the run has neither a name nor a number of ranks; fill in ranks, or add a "
             "column run",
             path, row.line());
     const std::string name = fmt::format("ranks-{}", *ranks);
@@ -168,8 +168,8 @@ void take_row(const CsvTable& table, const Row& row, Gathered& gathered) {
     }
     if (gathered.of_all && !gathered.by_rank.empty())
         throw usage_error(
-            "{} line {}: run {} has a row for all of its ranks and rows of single ranks; give one of both", table.path,
-            row.line(), run.name);
+            "{} line {}: run {} has a row for all of its ranks and rows of single ranks; give one or the other",
+            table.path, row.line(), run.name);
 }
 
 void place_ranks(const CsvTable& table, Gathered& gathered) {
@@ -182,14 +182,14 @@ void place_ranks(const CsvTable& table, Gathered& gathered) {
                           run.lines.front(), run.name);
     } else {
         run.ranks = static_cast<std::int64_t>(gathered.by_rank.size());
-        run.remarks.push_back("The table does not give the number of ranks; it is taken to be the number of rows.");
+        run.remarks.push_back("The table does not give the number of ranks; the number of rows is assumed.");
     }
     run.rank.resize(static_cast<std::size_t>(run.ranks));
     run.whole = gathered.of_all.has_value();
     if (run.whole) std::fill(run.rank.begin(), run.rank.end(), *gathered.of_all);
     for (const auto& [rank, numbers] : gathered.by_rank) {
         if (rank >= run.ranks)
-            throw usage_error("{} line {}: rank {} of run {}, which has {} rank{}; they count from 0", table.path,
+            throw usage_error("{} line {}: rank {} of run {}, which has {} rank{}; ranks count from 0", table.path,
                               numbers.line, rank, run.name, run.ranks, plural(run.ranks));
         run.rank[static_cast<std::size_t>(rank)] = numbers;
     }
@@ -202,7 +202,7 @@ void fill_in_totals(ImportedRun& run) {
         rank.at(TimeColumn::total) = rank.parts_of_total();
         any = any || std::isfinite(rank.at(TimeColumn::total));
     }
-    if (any) run.remarks.push_back("The table gives no total; it is taken to be the sum of the times that it gives.");
+    if (any) run.remarks.push_back("The table gives no total; the sum of the times it gives is assumed.");
 }
 
 // Memory and settings alone say nothing about scaling.
@@ -216,7 +216,7 @@ void check_measured(const CsvTable& table, const ImportedColumns& columns, const
         "{} line {}: run {} has neither a time nor a rate; give the seconds of the whole run in a column total (or "
         "time), or tokens_per_second{}",
         table.path, run.lines.front(), run.name,
-        ignored.empty() ? "" : fmt::format(". Not understood: {}", fmt::join(ignored, ", ")));
+        ignored.empty() ? "" : fmt::format(". Columns not recognized: {}", fmt::join(ignored, ", ")));
 }
 
 // One rank has nobody to communicate with. Elsewhere what is not given stays unknown, and takes figures with it.
@@ -231,7 +231,7 @@ void settle_communication(std::vector<ImportedRun>& runs) {
             continue;
         }
         run.rank.front().at(communication) = 0;
-        run.remarks.push_back("One rank has nobody to communicate with: its communication is taken to be 0.");
+        run.remarks.push_back("A single rank communicates with no one: its communication is assumed to be 0.");
     }
 }
 

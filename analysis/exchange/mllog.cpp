@@ -157,7 +157,8 @@ void write_mllog(const trace::Run& run, Output& output) {
     lines.write(trained, "INTERVAL_END", "init_stop", nullptr);
     lines.write(trained, "INTERVAL_START", "run_start", nullptr);
     if (begin.step > 1)
-        log::warning("{} begins at step {}: samples before it are taken to be of the same batch", run.path, begin.step);
+        log::warning("{} begins at step {}: earlier steps are assumed to have had the same batch", run.path,
+                     begin.step);
     Training training(lines, (begin.step - 1) * begin.batch);
     std::int64_t last = 0;
     for (const trace::RunPart& part : run.parts)

@@ -62,10 +62,11 @@ OutputFolder::OutputFolder(const std::string& path) : path_(path) {
     if (fs::exists(fs::symlink_status(path_, problem))) throw usage_error("{} exists; give --out a new name", path_);
     unfinished_ = path_ + ".tmp";
     const bool made = fs::create_directory(unfinished_, problem);
-    if (problem) throw usage_error("the folder {} cannot be made: {}", unfinished_, problem.message());
+    if (problem) throw usage_error("the folder {} cannot be created: {}", unfinished_, problem.message());
     if (!made)
-        throw usage_error("{} exists: another export writes it, or one was killed; remove it if none runs",
-                          unfinished_);
+        throw usage_error(
+            "{} exists: another export is writing it, or one was killed; remove it if no export is running",
+            unfinished_);
     note_unfinished(unfinished_);
 }
 

@@ -35,7 +35,7 @@ std::string tensorboard_path(const trace::Run& run, const std::string& folder) {
     if (header.is_imported())
         throw usage_error("{} was imported from a table: it has no steps for TensorBoard", run.path);
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
-        throw damaged_error("{}: \"{}\" is no name of a run", run.path, name);
+        throw damaged_error("{}: \"{}\" is not a valid run name", run.path, name);
     const double started = run.parts.front().file.header().start_time;
     // As TensorBoard's own writers call theirs, in ten digits; the same run has the same name at every export.
     const auto seconds = started > 0 && started < 1e10 ? static_cast<std::int64_t>(started) : 0;

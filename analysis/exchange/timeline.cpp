@@ -54,7 +54,7 @@ std::size_t shorten(std::vector<TimedEvent>& events) {
 Timeline::Timeline(const trace::Run& run) : run_(run), end_steps_(end_steps_of(run)), oddities_(run.parts.size()) {
     if (!has_events())
         throw usage_error(
-            "{} holds no events; lockstep train records those of sampled steps, the first and then every "
+            "{} has no events; lockstep train records those of sampled steps, the first and then every "
             "trace.events_every-th, unless that is 0 or trace.detail is \"off\", and imported runs have none",
             run.path);
 }
@@ -119,9 +119,9 @@ void Timeline::warn() const {
         all.shortened += part.shortened;
     }
     if (all.left_out > 0)
-        log::warning("{}: left out {} event{} without a possible time", run_.path, all.left_out, plural(all.left_out));
+        log::warning("{}: left out {} event{} with an impossible time", run_.path, all.left_out, plural(all.left_out));
     if (all.shortened > 0)
-        log::warning("{}: shortened {} event{} that reached beyond the end of the enclosing event", run_.path,
+        log::warning("{}: shortened {} event{} that extended beyond the end of the enclosing event", run_.path,
                      all.shortened, plural(all.shortened));
 }
 

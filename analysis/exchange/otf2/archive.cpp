@@ -87,7 +87,7 @@ void Otf2Archive::check(OTF2_ErrorCode code) const {
     if (code == OTF2_SUCCESS && failure_ == OTF2_SUCCESS) return;
     const OTF2_ErrorCode cause = failure_ == OTF2_SUCCESS ? code : failure_;
     const std::string_view words = failure_words_.data();
-    throw fault_error("{} cannot be written: OTF2 says: {}{}{}", path_, OTF2_Error_GetDescription(cause),
+    throw fault_error("{} cannot be written: OTF2 reports: {}{}{}", path_, OTF2_Error_GetDescription(cause),
                       words.empty() ? "" : "; ", words);
 }
 

@@ -103,7 +103,7 @@ class Otf2Trace {
         write_properties();
         timeline_.warn();
         if (disordered_ > 0)
-            log::warning("{}: left out {} event{} from before what an earlier trace file or step ended with", run_.path,
+            log::warning("{}: left out {} event{} from before the end of an earlier trace file or step", run_.path,
                          disordered_, plural(disordered_));
     }
 

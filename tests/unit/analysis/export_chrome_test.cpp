@@ -169,8 +169,8 @@ BOOST_AUTO_TEST_CASE(what_can_not_be_shown_as_it_is_is_said) {
     write_launch(folder / "run", header, 1, 3, events);
     const Output output = analyze(folder, "export " + folder / "run" + " --to chrome");
     BOOST_TEST(output.code == 0);
-    BOOST_TEST(holds(output.errors, "left out 3 events without a possible time"));
-    BOOST_TEST(holds(output.errors, "shortened 1 event that reached beyond the end of the enclosing event"));
+    BOOST_TEST(holds(output.errors, "left out 3 events with an impossible time"));
+    BOOST_TEST(holds(output.errors, "shortened 1 event that extended beyond the end of the enclosing event"));
     std::vector<Shown> expected = {{"epoch/step/backward", 3, -1500, -500}};
     expect_step(expected, 1, 0, 0);
     expected.push_back({"epoch/step", 3, 3'000'000'000, 3'000'002'000});
@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(a_run_without_events_is_refused) {
             BOOST_TEST_CONTEXT(run << to) {
                 const Output output = analyze(folder, "export " + folder / run + " --to chrome" + to);
                 BOOST_TEST(output.code == 2);
-                BOOST_TEST(holds(output.errors, folder / run + " holds no events; lockstep train records those of"));
+                BOOST_TEST(holds(output.errors, folder / run + " has no events; lockstep train records those of"));
                 BOOST_TEST(output.text == "");
                 BOOST_TEST(read_text(folder / "kept.json") == "earlier");
                 BOOST_TEST(!fs::exists(folder / "kept.json.tmp"));

@@ -123,8 +123,8 @@ BOOST_AUTO_TEST_CASE(what_can_not_be_shown_as_it_is_is_said) {
     write_launch(folder / "run", trace::test::make_header(1, usual_regions), 1, 3, events);
     const Output output = analyze(folder, "export " + folder / "run" + " --to otf2 --out " + folder / "archive");
     BOOST_TEST(output.code == 0);
-    BOOST_TEST(holds(output.errors, "left out 2 events without a possible time"));
-    BOOST_TEST(holds(output.errors, "shortened 1 event that reached beyond the end of the enclosing event"));
+    BOOST_TEST(holds(output.errors, "left out 2 events with an impossible time"));
+    BOOST_TEST(holds(output.errors, "shortened 1 event that extended beyond the end of the enclosing event"));
     print(folder, folder / "archive");
     std::vector<Otf2Stretch> expected = {{"epoch/step/backward", 3, 0, 1000}};
     expect_step(expected, 1, 0, 1500);
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(nothing_goes_back_in_time) {
     BOOST_REQUIRE(fs::exists(folder / "run/trace-002.h5"));
     const Output output = analyze(folder, "export " + folder / "run" + " --to otf2 --out " + folder / "archive");
     BOOST_TEST(output.code == 0);
-    BOOST_TEST(holds(output.errors, "left out 2 events from before what an earlier trace file or step ended with"));
+    BOOST_TEST(holds(output.errors, "left out 2 events from before the end of an earlier trace file or step"));
     print(folder, folder / "archive");
     const Otf2Shows shows(folder / "archive");
     std::vector<Otf2Stretch> expected;
@@ -272,9 +272,10 @@ BOOST_AUTO_TEST_CASE(an_archive_is_written_as_a_whole_or_not_at_all) {
         {"run --out " + folder / "there", 2, folder / "there exists; give --out a new name"},
         {"run --out " + folder / "file", 2, folder / "file exists; give --out a new name"},
         {"run --out " + folder / "link", 2, folder / "link exists; give --out a new name"},
-        {"run --out " + folder / "other", 2, folder / "other.tmp exists: another export writes it, or one was killed"},
-        {"run --out " + folder / "missing/out", 2, "missing/out.tmp cannot be made: No such file or directory"},
-        {"none --out " + folder / "out", 2, folder / "none holds no events; lockstep train records those of"},
+        {"run --out " + folder / "other", 2,
+         folder / "other.tmp exists: another export is writing it, or one was killed"},
+        {"run --out " + folder / "missing/out", 2, "missing/out.tmp cannot be created: No such file or directory"},
+        {"none --out " + folder / "out", 2, folder / "none has no events; lockstep train records those of"},
         {"run " + folder / "none --out " + folder / "out", 2, "--to otf2 takes one run, not 2"},
     };
     for (const Case& one : cases) {
@@ -295,7 +296,7 @@ BOOST_AUTO_TEST_CASE(an_archive_is_written_as_a_whole_or_not_at_all) {
             analyze(folder, "export --to otf2 " + folder / "run --out " + folder / "out", "ulimit -f " + blocks + ";");
         BOOST_TEST_CONTEXT(blocks << " blocks: " << output.errors) {
             BOOST_TEST(output.code == 1);
-            BOOST_TEST(holds(output.errors, folder / "out cannot be written: OTF2 says: "));
+            BOOST_TEST(holds(output.errors, folder / "out cannot be written: OTF2 reports: "));
             BOOST_TEST(!fs::exists(folder / "out"));
             BOOST_TEST(!fs::exists(folder / "out.tmp"));
         }

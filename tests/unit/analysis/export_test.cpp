@@ -162,17 +162,17 @@ BOOST_AUTO_TEST_CASE(what_has_no_folder_of_its_own_is_refused) {
         BOOST_TEST(output.code == code, output.errors);
         BOOST_TEST(output.errors.find(part) != std::string::npos, output.errors);
     };
-    refused(folder / "runs/a", 2, "name theirs with --out");
+    refused(folder / "runs/a", 2, "name their parent folder with --out");
     write_launch(folder / "runs/b", header, 1, 2, {});
     refused(folder / "runs" + " --out " + folder / "board", 2, "are runs of the same name");
     header.run_name = "../../outside";
     write_launch(folder / "odd/c", header, 1, 2, {});
-    refused(folder / "odd" + " --out " + folder / "board", 3, "is no name of a run");
+    refused(folder / "odd" + " --out " + folder / "board", 3, "is not a valid run name");
     std::ofstream(folder / "table.csv") << "run,ranks,total\nx,1,10\n";
     BOOST_TEST(analyze(folder, "import " + folder / "table.csv" + " --out " + folder / "imported").code == 0);
     refused(folder / "imported/x" + " --out " + folder / "board", 2, "was imported from a table");
     std::ofstream(folder / "file") << "";
-    refused(folder / "runs/a" + " --out " + folder / "file", 2, "cannot be made");
+    refused(folder / "runs/a" + " --out " + folder / "file", 2, "cannot be created");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(usual_names_are_understood_and_said) {
     BOOST_TEST(tables.refuses("np,gpus,time\n4,4,2\n", "the columns 'np' and 'gpus' both mean ranks"));
     BOOST_TEST(tables.runs("config,ranks,time\nttt,1,9\nttt,2,5\n").size() == 2u);
     BOOST_TEST(tables.refuses("rank,time\n0,9\n", "no column says how many ranks a run has"));
-    BOOST_TEST(tables.refuses("ranks,Time (ms)\n4,2\n", ". Not understood: Time (ms)"));
+    BOOST_TEST(tables.refuses("ranks,Time (ms)\n4,2\n", ". Columns not recognized: Time (ms)"));
     BOOST_TEST(tables.refuses("np,time\n4,soon\n", "line 2: time 'soon' is not a number"));
     BOOST_TEST(tables.refuses("np,time\n,2\n", "line 2: the run has neither a name nor a number of ranks"));
     for (const char* text : {"ranks,time_ms\n4,2\n", "run,ranks,nodes\na,4,2\n", "ranks,time\n4,\n"})
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(communication_is_not_lost_with_one_empty_cell) {
     Tables tables;
     const auto runs = tables.runs("ranks,total,communication\n1,10,\n2,5,0.5\n4,3,\n");
     BOOST_TEST(runs[0].rank[0].at(TimeColumn::communication) == 0.0);
-    BOOST_TEST(holds(runs[0].remarks.at(0), "One rank has nobody to communicate with"));
+    BOOST_TEST(holds(runs[0].remarks.at(0), "A single rank communicates with no one"));
     BOOST_TEST(runs[1].remarks.empty());
     BOOST_TEST(std::isnan(runs[2].rank[0].at(TimeColumn::communication)));
     BOOST_TEST(holds(runs[2].remarks.at(0), "figures that need it are left out"));
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(numbers_that_contradict_each_other_are_remarked_on) {
     Tables tables;
     BOOST_TEST(tables.remarks("run,ranks,rank,total\na,4,0,5\na,4,2,6\n") ==
                "a: The table has 2 of 4 ranks; missing: 1, 3. The slowest may be among them.\n");
-    BOOST_TEST(holds(tables.remarks("run,rank,total\na,0,5\na,1,6\n"), "taken to be the number of rows"));
+    BOOST_TEST(holds(tables.remarks("run,rank,total\na,0,5\na,1,6\n"), "the number of rows is assumed"));
     BOOST_TEST(tables.remarks("run,ranks,total,compute,communication\na,1,10,7,3.05\n") == "");
     BOOST_TEST(holds(tables.remarks("run,ranks,total,compute,communication\na,1,10,7,3.2\n"),
                      "a: Line 2: the parts of the total sum to 10.2 s, but 10 s are given; do they overlap?"));
