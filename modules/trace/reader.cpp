@@ -29,8 +29,8 @@ hdf5::File open_trace(const std::string& path) {
         throw usage_error("{} is an HDF5 file but not a lockstep trace", path);
     const std::int64_t version = file.read_integer("/", "format_version");
     if (version < 1 || version > format_version)
-        throw usage_error("{} has trace format {}; this program reads up to {}: use a newer lockstep", path, version,
-                          format_version);
+        throw usage_error("{} has trace format {}; this program reads formats up to {}: use a newer lockstep", path,
+                          version, format_version);
     return file;
 }
 
@@ -51,7 +51,7 @@ void check_shape(const hdf5::File& file, const std::string& name, const hdf5::Di
     bool right = about.dimensions.size() == behind.size() + 1 && about.dimensions[0] >= rows && about.type_name == type;
     for (std::size_t i = 0; right && i < behind.size(); ++i) right = about.dimensions[i + 1] == behind[i];
     if (!right)
-        throw damaged_error("{} is damaged: the shape of /{} does not fit the other datasets", file.path(), name);
+        throw damaged_error("{} is damaged: the shape of /{} does not match the other datasets", file.path(), name);
     // A wrong shape must not turn into a huge allocation.
     constexpr std::uint64_t most = std::uint64_t{1} << 46;
     std::uint64_t bytes = about.element_bytes;
@@ -71,7 +71,7 @@ TraceFile::TraceFile(const std::string& path) : file_(open_trace(path)) {
     closed_ = read_count(file_, "closed") != 0;
     const std::int64_t steps = read_count(file_, "valid_steps"), events = read_count(file_, "valid_events");
     if (steps < 0 || events < 0)
-        throw damaged_error("{} is damaged: it counts {} steps and {} events", path, steps, events);
+        throw damaged_error("{} is damaged: it claims {} steps and {} events", path, steps, events);
     if (header_.ranks.empty()) throw damaged_error("{} is damaged: it has no ranks", path);
     events_ = static_cast<std::size_t>(events);
     const auto rows = static_cast<std::uint64_t>(steps);
@@ -145,7 +145,7 @@ Run open_run(const std::string& path) {
     std::vector<NumberedFile> files;
     if (std::filesystem::is_directory(path, ignored)) {
         files = trace_files(path);
-        if (files.empty()) throw usage_error("{} holds no trace-NNN.h5; was it run with trace.detail = \"off\"?", path);
+        if (files.empty()) throw usage_error("{} has no trace-NNN.h5; was trace.detail \"off\" in this run?", path);
     } else {
         files.push_back({0, path});
     }

@@ -18,7 +18,7 @@ using Detail = config::TraceDetail;
 
 using RegionId = int;
 
-// Whether entering a region counts as a call, or goes on with what an earlier call began.
+// Whether entering a region counts as a call, or continues what an earlier call began.
 enum class Call { begins, continues };
 
 struct TracerOptions {

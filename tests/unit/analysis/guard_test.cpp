@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_traces_give_a_sentence) {
         {named, 3, "named.h5 is damaged: it has no HDF5 signature"},
         {cut, 3, "cut.h5 is damaged"},
         {checkpoint, 2, "step-00000100.h5 is an HDF5 file but not a lockstep trace"},
-        {folder / "nothing", 2, "nothing holds no trace-NNN.h5"},
+        {folder / "nothing", 2, "nothing has no trace-NNN.h5"},
         {folder / "missing", 2, "missing does not exist"},
     };
     for (const Case& one : cases)
