@@ -1,4 +1,4 @@
-// How long lockstep-analyze takes for a trace of many steps and ranks, and how much memory: writes a made-up trace,
+// How long lockstep-analyze takes for a trace of many steps and ranks, and how much memory: writes a synthetic trace,
 // runs every command that reads it, prints a table. usage: bench_analysis [--steps N] [--ranks N] [--folder DIR]
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -97,7 +97,7 @@ Cost run(const std::vector<std::string>& words) {
     arguments.push_back(nullptr);
     const auto start = std::chrono::steady_clock::now();
     const pid_t child = ::fork();
-    if (child < 0) throw fault_error("no process can be started: {}", system_error_text());
+    if (child < 0) throw fault_error("cannot start a process: {}", system_error_text());
     if (child == 0) {
         const int nowhere = ::open("/dev/null", O_WRONLY);
         if (nowhere >= 0) ::dup2(nowhere, STDOUT_FILENO);
@@ -155,7 +155,7 @@ void measure(std::int64_t steps, std::int64_t ranks, const std::string& folder) 
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App program("Times lockstep-analyze on a made-up trace.", "bench_analysis");
+    CLI::App program("Times lockstep-analyze on a synthetic trace.", "bench_analysis");
     std::int64_t steps = 10000, ranks = 512;
     std::string folder = fs::temp_directory_path().string();
     program.add_option("--steps", steps)->check(CLI::Range(1, 10000000))->capture_default_str();

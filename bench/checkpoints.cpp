@@ -193,15 +193,17 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App program(
-        "Writes a checkpoint of random parameters and moments and reads it, on one rank and on two, in turns with dd: dd "
-        "writes zeros and syncs, then reads past the page cache. Rates are those of the file's bytes.",
+        "Writes a checkpoint of random parameters and moments and reads it back, on one rank and on two, alternating "
+        "with dd, which writes zeros and syncs, then reads past the page cache. Rates are file bytes per second.",
         "bench_checkpoints");
     program
         .add_option("--folder", options.folder,
-                    "where a temporary folder is made; it needs the checkpoint's size twice")
+                    "where to create a temporary folder; it needs twice the checkpoint's size")
         ->capture_default_str();
-    program.add_option("--preset", options.preset, "the model")->capture_default_str();
-    program.add_option("--rounds", options.rounds, "how often")->check(CLI::Range(1, 100))->capture_default_str();
+    program.add_option("--preset", options.preset, "the model preset")->capture_default_str();
+    program.add_option("--rounds", options.rounds, "number of rounds")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
     program.add_option("--format", options.format, "text, markdown, csv or json")->capture_default_str();
     program.add_flag("--work", options.works, "be one of the ranks that it starts")->group("");
     program.add_option("--verify", options.verify, "of a rank")->group("");

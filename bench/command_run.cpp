@@ -62,9 +62,9 @@ class Lines {
 
 CommandResult run_command(const Command& command, const std::function<bool(const std::string& line)>& go_on) {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw fault_error("no pipe can be made: {}", system_error_text());
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw fault_error("cannot create a pipe: {}", system_error_text());
     const pid_t child = ::fork();
-    if (child < 0) throw fault_error("no process can be started: {}", system_error_text());
+    if (child < 0) throw fault_error("cannot start a process: {}", system_error_text());
     if (child == 0) become(command, ends[1]);
     ::close(ends[1]);
 
@@ -94,7 +94,7 @@ CommandResult run_command(const Command& command, const std::function<bool(const
     result.output = std::move(lines).output();
     if (signal_taken != 0) throw fault_error("ended by signal {}", static_cast<int>(signal_taken));
     if (result.exit_code == 127 && result.output.empty())
-        throw usage_error("{} cannot be started; is it there and executable?", command.words[0]);
+        throw usage_error("{} cannot be started; does it exist and is it executable?", command.words[0]);
     return result;
 }
 
@@ -113,7 +113,7 @@ bool ended_by_signal() {
 TemporaryFolder::TemporaryFolder(const std::string& parent)
     : path_((std::filesystem::path(parent) / "lockstep-bench-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr)
-        throw usage_error("no folder can be made in {}: {}; name another with --folder", parent, system_error_text());
+        throw usage_error("cannot create a folder in {}: {}; name another with --folder", parent, system_error_text());
 }
 
 TemporaryFolder::~TemporaryFolder() {

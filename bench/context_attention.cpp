@@ -81,9 +81,9 @@ struct Times {
 void measure(cluster::Session& session, const Options& options) {
     const Type type = options.type == "bf16" ? Type::bf16 : Type::fp32;
     const int ranks = session.size();
-    if (ranks < 2) throw usage_error("start it on two ranks or more: mpirun -np 2 bench_context_attention");
+    if (ranks < 2) throw usage_error("run it on two ranks or more: mpirun -np 2 bench_context_attention");
     if (options.length % ranks != 0)
-        throw usage_error("--length = {} does not divide among {} ranks", options.length, ranks);
+        throw usage_error("--length = {} does not divide evenly among {} ranks", options.length, ranks);
     if (options.heads % options.key_heads != 0)
         throw usage_error("--key-heads = {} does not divide --heads = {}", options.key_heads, options.heads);
     set_threads(options.threads);
@@ -150,8 +150,8 @@ void measure(cluster::Session& session, const Options& options) {
                  {"one_rank_s", "one rank, s", 3},
                  {"divided_s", fmt::format("{} ranks, s", ranks), 3},
                  {"speedup", "speedup", 2},
-                 {"received_mb", "received a rank, MB", 1},
-                 {"ring_mb", "of a ring, MB", 1}});
+                 {"received_mb", "received per rank, MB", 1},
+                 {"ring_mb", "with a ring, MB", 1}});
     const double keys = static_cast<double>(2 * stretch.rows() * options.key_heads * options.width) *
                         static_cast<double>(type_bytes(type)) * (ranks - 1);
     const auto add = [&](const char* name, double one, double many, double bytes, double ring) {
@@ -169,19 +169,21 @@ void measure(cluster::Session& session, const Options& options) {
 
 int main(int argc, char** argv) {
     Options options;
-    CLI::App app("Times attention over one sequence on one rank and divided among all ranks, in turns.");
-    app.add_option("--length", options.length, "tokens of a sequence")
+    CLI::App app("Times attention over one sequence, alternating between one rank and all ranks.");
+    app.add_option("--length", options.length, "tokens per sequence")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
     app.add_option("--batch", options.batch, "sequences")->check(CLI::PositiveNumber)->capture_default_str();
     app.add_option("--heads", options.heads)->check(CLI::PositiveNumber)->capture_default_str();
-    app.add_option("--key-heads", options.key_heads, "heads of keys and values")
+    app.add_option("--key-heads", options.key_heads, "key and value heads")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
     app.add_option("--head-width", options.width)->check(CLI::PositiveNumber)->capture_default_str();
     app.add_option("--type", options.type)->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-    app.add_option("--threads", options.threads, "of a rank")->check(CLI::PositiveNumber)->capture_default_str();
-    app.add_option("--rounds", options.rounds, "the median counts")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--threads", options.threads, "threads per rank")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--rounds", options.rounds, "rounds; the median is shown")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--format", options.format, "text, markdown, csv or json")->capture_default_str();
     cluster::Session session(&argc, &argv);
     return session.run([&] {

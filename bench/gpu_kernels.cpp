@@ -191,8 +191,8 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App program("Times the GPU's kernels against the limits of this GPU, measured in the same run");
-    program.add_option("--filter", options.filter, "Only rows whose kernel and shape hold this text");
-    program.add_option("--repetitions", options.repetitions, "Batches a kernel; the median counts")
+    program.add_option("--filter", options.filter, "Only rows whose kernel and shape contain this text");
+    program.add_option("--repetitions", options.repetitions, "Batches per kernel; the median is shown")
         ->check(CLI::PositiveNumber);
     program.add_option("--format", options.format, "text, markdown, csv or json");
     CLI11_PARSE(program, argc, argv);

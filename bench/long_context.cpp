@@ -50,7 +50,7 @@ std::vector<Mixing> chosen(const std::vector<std::string>& names) {
         if (found == all_mixings.end()) {
             std::string known;
             for (const Mixing& one : all_mixings) known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", one.name);
-            throw usage_error("--mixer {} is unknown; there are {}", name, known);
+            throw usage_error("--mixer {} is unknown; choose one of {}", name, known);
         }
         list.push_back(*found);
     }
@@ -76,7 +76,7 @@ int run(const Options& options) {
                  {"tokens_per_second", "tokens/s", 0},
                  {"model_gigaflop_per_second", "model GFLOP/s", 0},
                  {"peak_gibibytes", "peak memory, GiB", 2},
-                 {"kibibytes_per_token", "KiB a token", 1}});
+                 {"kibibytes_per_token", "KiB per token", 1}});
     const std::size_t all = mixings.size() * options.lengths.size() * options.ranks.size();
     std::size_t number = 0;
     int exit_code = 0;
@@ -115,12 +115,12 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App program(
-        "Times training steps of one sequence on this machine's CPUs, by its length, for each mixer: models of the 125M "
-        "sizes with four blocks, on random tokens. Memory is the largest rank's resident set; a token's is what the "
-        "length added to it since the shortest one. Long lengths take minutes each.",
+        "Times training steps of one sequence on this machine's CPUs, by sequence length, for each mixer: models of "
+        "the 125M sizes with four blocks, on random tokens. Memory is the resident set of the largest rank; KiB per "
+        "token is its growth since the shortest length. Long lengths take minutes each.",
         "bench_long_context");
     program.add_option("--lockstep", options.lockstep, "the program")->capture_default_str();
-    program.add_option("--mixer", options.mixers, "only this one (repeatable)");
+    program.add_option("--mixer", options.mixers, "only this mixer (repeatable)");
     program.add_option("--length", options.lengths, "tokens of the sequence (several, ascending)")
         ->delimiter(',')
         ->check(CLI::Range(std::int64_t{16}, std::int64_t{1} << 20))
@@ -130,10 +130,10 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
     program.add_option("--precision", options.precision, "fp32 or bf16")->capture_default_str();
-    program.add_option("--steps", options.steps, "steps of each case; the first two do not count")
+    program.add_option("--steps", options.steps, "steps of each case; the first two are not timed")
         ->check(CLI::Range(3, 1000))
         ->capture_default_str();
-    program.add_option("--folder", options.folder, "where a temporary folder is made; it needs 2 GB for a while")
+    program.add_option("--folder", options.folder, "where to create a temporary folder; it needs up to 2 GB")
         ->capture_default_str();
     program.add_option("--format", options.format, "text, markdown, csv or json")->capture_default_str();
     try {

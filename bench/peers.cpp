@@ -104,8 +104,8 @@ PeerRun run_peer(const std::string& name, const Command& command, std::int64_t s
         return made < steps;
     });
     if (made < steps)
-        throw fault_error("{} ended with exit code {} after {} of {} steps. It said:\n{}", name, ended.exit_code, made,
-                          steps, ended.output);
+        throw fault_error("{} ended with exit code {} after {} of {} steps; its output:\n{}", name, ended.exit_code,
+                          made, steps, ended.output);
     run.tokens_per_second = static_cast<double>(run.tokens) / median(seconds);
     run.peak_bytes = ended.peak_bytes;
     return run;
@@ -135,7 +135,7 @@ Peer llm_c(const std::string& given, const std::string& folder, std::int64_t thr
 Peer ttt_lm_pytorch(const Options& options, const std::string& kind, const std::string& folder, std::int64_t threads) {
     const std::string checkout = fs::absolute(options.ttt_lm_pytorch).string();
     if (!fs::exists(checkout + "/ttt.py"))
-        throw usage_error("{} is no checkout of ttt-lm-pytorch: it has no ttt.py", options.ttt_lm_pytorch);
+        throw usage_error("{} is not a checkout of ttt-lm-pytorch: it has no ttt.py", options.ttt_lm_pytorch);
     constexpr std::int64_t length = 512;
     const Command command = {{options.python, LOCKSTEP_BENCH_SOURCE "/ttt_lm_pytorch.py", checkout, kind,
                               std::to_string(length), std::to_string(threads), std::to_string(options.steps)},
@@ -203,26 +203,27 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App program(
-        "Trains the same models with lockstep and with peers that you have built, in turns on the same threads. "
-        "tokens/s are of the median step after the first two, medians over the rounds; memory is the largest resident "
-        "set, lockstep's until its checkpoint begins. Peers compute in fp32.",
+        "Trains the same models with lockstep and with peers that you have built, alternating on the same threads. "
+        "tokens/s are those of the median step after the first two, as medians over the rounds; memory is the largest "
+        "resident set, for lockstep until its checkpoint begins. Peers compute in fp32.",
         "bench_peers");
     program
         .add_option("--llm-c", options.llm_c, "a checkout of llm.c with train_gpt2 built, or that program; repeatable")
         ->allow_extra_args(false);
     program.add_option("--ttt-lm-pytorch", options.ttt_lm_pytorch, "a checkout of ttt-lm-pytorch");
-    program.add_option("--python", options.python, "the Python that has its packages")->capture_default_str();
+    program.add_option("--python", options.python, "the Python interpreter that has its packages")
+        ->capture_default_str();
     program.add_option("--lockstep", options.lockstep, "the program")->capture_default_str();
     program.add_option("--precision", options.precision, "lockstep's: fp32 or bf16")
         ->check(CLI::IsMember({"fp32", "bf16"}))
         ->capture_default_str();
-    program.add_option("--steps", options.steps, "steps of a run; the first two do not count")
+    program.add_option("--steps", options.steps, "steps per run; the first two are not timed")
         ->check(CLI::Range(3, 20))  // llm.c's 21st comes after it has generated text
         ->capture_default_str();
     program.add_option("--rounds", options.rounds, "runs of each program")
         ->check(CLI::Range(1, 100))
         ->capture_default_str();
-    program.add_option("--folder", options.folder, "where a temporary folder is made; it needs 3 GB for a while")
+    program.add_option("--folder", options.folder, "where to create a temporary folder; it needs up to 3 GB")
         ->capture_default_str();
     program.add_option("--format", options.format, "text, markdown, csv or json")->capture_default_str();
     try {

@@ -84,9 +84,9 @@ std::vector<TrainingCase> chosen(const std::string& filter) {
         for (const TrainingCase& training : all_cases())
             if (std::regex_search(name_of(training), expression)) cases.push_back(training);
     } catch (const std::regex_error& problem) {
-        throw usage_error("--filter {} is no regular expression: {}", filter, problem.what());
+        throw usage_error("--filter {} is not a valid regular expression: {}", filter, problem.what());
     }
-    if (cases.empty()) throw usage_error("--filter {} leaves no case; --list shows their names", filter);
+    if (cases.empty()) throw usage_error("--filter {} matches no case; --list shows their names", filter);
     return cases;
 }
 
@@ -194,15 +194,16 @@ int main(int argc, char** argv) {
     CLI::App program{"Predicted and measured seconds of training steps on this machine."};
     program.name("bench_plan");
     Options options;
-    program.add_option("--lockstep", options.lockstep, "The program to train with (default: beside this one)");
-    program.add_option("--hardware", options.hardware, "A calibration of this machine (default: made first)");
-    program.add_option("--ranks", options.ranks, "Ranks of the calibration")->check(CLI::PositiveNumber);
-    program.add_option("--folder", options.folder, "Where to work: 3 GB for a while");
-    program.add_option("--steps", options.steps, "Steps of a case, more than 2")->check(CLI::Range(3, 1000));
-    program.add_option("--filter", options.filter, "Only cases whose name this regular expression finds");
+    program.add_option("--lockstep", options.lockstep,
+                       "The program to train with (default: the one next to this program)");
+    program.add_option("--hardware", options.hardware, "A calibration of this machine (default: calibrate first)");
+    program.add_option("--ranks", options.ranks, "Ranks for the calibration")->check(CLI::PositiveNumber);
+    program.add_option("--folder", options.folder, "Working folder; it needs up to 3 GB");
+    program.add_option("--steps", options.steps, "Steps per case, more than 2")->check(CLI::Range(3, 1000));
+    program.add_option("--filter", options.filter, "Only cases whose name matches this regular expression");
     program.add_option("--format", options.format, "text, markdown, csv or json");
     program.add_flag("--list", options.list, "Show the names of the cases");
-    program.add_flag("--predict", options.predict, "Predict only: nothing is trained");
+    program.add_flag("--predict", options.predict, "Predict only, without training");
     CLI11_PARSE(program, argc, argv);
     try {
         return run(options);

@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
                            row.memory_gb ? Cell(*row.memory_gb) : Cell(), prediction.memory_gb,
                            outcome + (row.out_of_memory ? "out of memory" : row.flagged)});
         }
-        std::printf("5-fold cross-validation; rows with a remark take no part in the errors\n%s\n",
+        std::printf("5-fold cross-validation; rows with a remark are not counted in the errors\n%s\n",
                     table.print(TableFormat::text).c_str());
         std::printf("%s", to_toml(fitted).c_str());
     } catch (const std::exception& error) {

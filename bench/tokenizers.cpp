@@ -27,7 +27,7 @@ void measure(const std::string& name, const std::vector<std::string>& paths, int
                  {"bytes", "bytes"},
                  {"bytes_per_token", "bytes per token", 3},
                  {"seconds", "seconds", 3},
-                 {"megabytes_per_second_and_thread", "MB/s a thread", 1}});
+                 {"megabytes_per_second_and_thread", "MB/s per thread", 1}});
     for (const int count : std::set<int>{1, threads()}) {
         set_threads(count);
         double best = 0;
@@ -50,7 +50,7 @@ void measure(const std::string& name, const std::vector<std::string>& paths, int
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App program("How fast text becomes tokens");
+    CLI::App program("Times tokenization of text");
     std::string tokenizer;
     std::vector<std::string> paths;
     int rounds = 3;

@@ -125,7 +125,7 @@ void write_random_tokens(const std::string& path, std::int64_t count) {
 Trainings::Trainings(const std::string& program, std::string folder)
     : program_(fs::absolute(program).string()), folder_(std::move(folder)), tokens_(folder_ + "/tokens.bin") {
     if (::access(program_.c_str(), X_OK) != 0)
-        throw usage_error("{} is no program that can be started; name lockstep with --lockstep", program_);
+        throw usage_error("{} cannot be executed; name the lockstep program with --lockstep", program_);
     write_random_tokens(tokens_, random_tokens);
 }
 

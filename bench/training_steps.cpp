@@ -67,9 +67,9 @@ class ProductRates {
     std::string text() const {
         std::string text;
         for (const auto& [precision, both] : said_)
-            text += fmt::format(
-                "oneDNN, {} product on {} threads (best size of its square matrices): {} before, {} after\n", precision,
-                threads(), both.front(), both.back());
+            text +=
+                fmt::format("oneDNN, {} product on {} threads (best size of square matrices): {} before, {} after\n",
+                            precision, threads(), both.front(), both.back());
         return text;
     }
 
@@ -111,13 +111,13 @@ class Chosen {
         try {
             expression_.emplace(filter);
         } catch (const std::regex_error& problem) {
-            throw usage_error("--filter {} is no regular expression: {}", filter, problem.what());
+            throw usage_error("--filter {} is not a valid regular expression: {}", filter, problem.what());
         }
         for (const TrainingCase& training : all_cases)
             if (has(name_of(training))) cases.push_back(training);
         checkpoint = has(checkpoint_name);
         if (cases.empty() && !checkpoint)
-            throw usage_error("--filter {} leaves no case; --list shows their names", filter);
+            throw usage_error("--filter {} matches no case; --list shows their names", filter);
     }
     std::vector<TrainingCase> cases;
     bool checkpoint = false;
@@ -174,8 +174,8 @@ int run(const Options& options) {
         const auto skipped = std::erase_if(chosen.cases, in_bf16);
         if (skipped > 0)
             std::fprintf(around,
-                         "in bf16 nothing is run (%zu of the cases): this processor has no instructions for it, or the "
-                         "environment forbids them\n",
+                         "bf16 cases are skipped (%zu): this processor has no bf16 instructions, or the environment "
+                         "disables them\n",
                          skipped);
     }
     std::vector<std::string> precisions;
@@ -217,18 +217,19 @@ int main(int argc, char** argv) {
     Options options;
     CLI::App program(
         "Times whole training steps of lockstep on this machine's CPUs, on random tokens. tokens/s and model FLOP/s "
-        "are of the median step after the first two, as the run's trace has it; the share is that of a large product "
-        "by oneDNN in the same precision; memory is the largest rank's resident set until the checkpoint begins.",
+        "are those of the median step after the first two, from the run's trace; the share is relative to a large "
+        "oneDNN product in the same precision; memory is the resident set of the largest rank until the checkpoint "
+        "begins.",
         "bench_training");
     program.add_option("--lockstep", options.lockstep, "the program")->capture_default_str();
     program.add_option("--filter", options.filter, "only cases whose name matches this regular expression");
-    program.add_option("--steps", options.steps, "steps of each case; the first two do not count")
+    program.add_option("--steps", options.steps, "steps of each case; the first two are not timed")
         ->check(CLI::Range(3, 1000))
         ->capture_default_str();
-    program.add_option("--folder", options.folder, "where a temporary folder is made; it needs 4 GB for a while")
+    program.add_option("--folder", options.folder, "where to create a temporary folder; it needs up to 4 GB")
         ->capture_default_str();
     program.add_option("--format", options.format, "text, markdown, csv or json")->capture_default_str();
-    program.add_flag("--list", options.list, "print the names of the cases and stop");
+    program.add_flag("--list", options.list, "print the names of the cases and exit");
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& problem) {

@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(cases_are_listed_and_chosen) {
 BOOST_AUTO_TEST_CASE(bad_options_are_refused) {
     const Workplace place;
     for (const auto& [arguments, part] :
-         {std::pair{"--filter '('", "no regular expression"}, std::pair{"--filter nothing", "--list"},
+         {std::pair{"--filter '('", "not a valid regular expression"}, std::pair{"--filter nothing", "--list"},
           std::pair{"--format html", "markdown"}, std::pair{"--steps 2", "--steps"}, std::pair{"--what", "--what"},
           std::pair{"--lockstep /nowhere/lockstep", "--lockstep"}, std::pair{"--folder /nowhere", "--folder"}}) {
         const Result result = run(arguments, place.path());
