@@ -94,7 +94,7 @@ Table compare_table(const Comparison& comparison) {
                  {"finding", "finding"}});
     for (const CompareRow* row : all_rows(comparison)) {
         const double unit = row->of == "token" ? 1e-6 : row->of == "step" ? 1e-3 : 1;
-        const std::string words = row->of == "token" ? "µs per token" : row->of == "step" ? "ms per step" : "s per run";
+        const std::string words = row->of == "token" ? "µs/token" : row->of == "step" ? "ms/step" : "s/run";
         table.add_row({row->name, words, seconds_words(row->a, unit), seconds_words(row->b, unit),
                        std::isfinite(row->difference) ? digits(row->difference / unit) : "-", ratio_words(*row),
                        words_of(row->finding)});

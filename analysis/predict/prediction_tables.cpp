@@ -111,7 +111,7 @@ Table comparison_table(const ComparedCurve& curve, const std::string& unit) {
                  {"interval", level_words()},
                  {"error", "error, %", 1},
                  {"inside", "in the interval"},
-                 {"used", "used for prediction"}});
+                 {"used", "used in fit"}});
     for (const ComparedPoint& point : curve.points)
         table.add_row({whole(point.ranks), static_cast<std::int64_t>(point.runs.size()),
                        digits(point.measured * factor), median_cell(point.predicted, factor),

@@ -99,7 +99,7 @@ Table sweep_phases(const Sweep& sweep) {
         const bool named =
             std::any_of(sweep.rows.begin(), sweep.rows.end(), [&](const SweepRow& row) { return sum(row) != Cell(); });
         fields.push_back({{name, name + ", s", 2}, sum, true});
-        fields.push_back({{name + "_mean", (named ? "" : name + ", ") + "a call, ms", 2}, mean, true});
+        fields.push_back({{name + "_mean", (named ? "" : name + ", ") + "ms/call", 2}, mean, true});
     }
     return table_of(sweep.rows, fields);
 }

@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(gnuplots_failure_is_a_fault_with_its_words) {
         BOOST_ERROR("no error was thrown");
     } catch (const Error& problem) {
         BOOST_TEST((problem.code() == ExitCode::fault));
-        BOOST_TEST(holds(problem.what(), "at the plot broken"), problem.what());
+        BOOST_TEST(holds(problem.what(), "on the plot broken"), problem.what());
         BOOST_TEST(holds(problem.what(), "undefined variable"), problem.what());
     }
 }

@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(several_runs_of_a_pair_are_medians) {
     check(three.rows[0].step_seconds, 0.6 * 1.0095);
     BOOST_TEST(!three.rows[0].step_interval.known());
     BOOST_TEST(three.rows[1].step_interval.known());
-    BOOST_TEST(said(three.remarks, "medians over these"));
+    BOOST_TEST(said(three.remarks, "the median over their runs"));
     BOOST_TEST(*three.best_by_time == 0u);
     for (const double seconds : {0.4, 0.9, 0.6}) runs.push_back(measured("8", "2", seconds));
     const Sweep six = sweep_of(runs, usual);
@@ -213,9 +213,9 @@ BOOST_AUTO_TEST_CASE(phases_timed_in_some_steps_have_no_sum) {
     BOOST_TEST(sweep.remarks.size() == 1u);
     BOOST_TEST(json_of(sweep)["rows"][0]["forward_seconds"].is_null());
     BOOST_TEST(sweep_phases(sweep).columns()[4].title == "forward, s");
-    BOOST_TEST(sweep_phases(sweep).columns()[5].title == "a call, ms");
+    BOOST_TEST(sweep_phases(sweep).columns()[5].title == "ms/call");
     // Without any sum the mean says itself of what it is.
-    BOOST_TEST(sweep_phases(sweep_of({partly}, usual)).columns()[4].title == "forward, a call, ms");
+    BOOST_TEST(sweep_phases(sweep_of({partly}, usual)).columns()[4].title == "forward, ms/call");
 }
 
 BOOST_AUTO_TEST_CASE(huge_numbers_are_short) {
@@ -403,7 +403,7 @@ BOOST_AUTO_TEST_CASE(the_command_reads_a_trace_of_which_few_steps_were_timed) {
     BOOST_TEST(output.json()["remarks"].dump().find("2 of 16 measured steps were timed phase by phase") !=
                std::string::npos);
     const Output text = analyze(folder, "sweep " + (folder / "run"));
-    BOOST_TEST(text.text.find("forward, a call, ms") != std::string::npos);
+    BOOST_TEST(text.text.find("forward, ms/call") != std::string::npos);
     BOOST_TEST(text.text.find("forward, s") == std::string::npos);
 }
 
