@@ -1,4 +1,4 @@
-// How fast checkpoints reach the disk and come back, beside dd on the same file system, in turns: both ways of
+// How fast checkpoints reach the disk and come back, alternating with dd on the same file system: both ways of
 // checkpoint.verify, and loading, on one rank and on two. docs/benchmarks.md
 #include <fcntl.h>
 #include <fmt/format.h>

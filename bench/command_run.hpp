@@ -1,4 +1,4 @@
-// Runs a program as a user would, and says what it printed, how long it took and how much memory it had.
+// Runs a program as a user would, and reports its output, run time and memory.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // How near the planner's time of a step comes to that of real runs on this machine: calibrates once, trains on random
-// tokens for each of a table of cases, and sets what was predicted beside what was measured.
+// tokens for each of a table of cases, and compares predicted with measured times.
 // docs/planner-own-program.md
 #include <fmt/format.h>
 

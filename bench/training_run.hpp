@@ -18,7 +18,7 @@ struct TrainingCase {
 // "gpt2-124m 4x64 fp32, 1 rank"; further settings in brackets
 std::string name_of(const TrainingCase& training);
 
-// What it sets beside the names of the run, of its data and of its steps.
+// What it sets in addition to the run name, the data and the number of steps.
 std::vector<std::string> settings_of(const TrainingCase& training);
 
 struct TrainingResult {

@@ -80,7 +80,7 @@ class ProductRates {
     std::map<std::string, std::vector<std::string>> said_;
 };
 
-// How fast checkpoints reach the disk, beside dd on the same file system, in turns.
+// How fast checkpoints reach the disk, alternating with dd on the same file system.
 std::string measure_checkpoints(const Trainings& trainings) {
     std::vector<double> own, plain;
     double bytes = 0;

@@ -18,8 +18,8 @@ struct TimedEvent {
     std::uint64_t bytes = 0;  // communicated within it
 };
 
-// The events of a run's parts, and memory at the end of each row. Holds the events of one part at a time. What a later
-// launch made again is left out.
+// The events of a run's parts, and memory at the end of each row. Holds the events of one part at a time. Steps that
+// a later launch repeated are left out.
 class Timeline {
   public:
     explicit Timeline(const trace::Run& run);  // a run without events is a usage error

@@ -16,7 +16,7 @@ class TraceChecks {
     void begin_part(const trace::TraceFile& file);
     // `times`: [ranks, regions] of the row.
     void row(const trace::StepRow& row, const double* times);
-    // Of the part begun last: stretches that end before they begin, and those of a rank that cross each other.
+    // Of the latest part: spans that end before they begin, and those of a rank that cross each other.
     void events(const std::vector<trace::EventRow>& events);
     std::vector<std::string> remarks() const;
 

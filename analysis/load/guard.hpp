@@ -12,15 +12,15 @@
 
 namespace lockstep::analysis {
 
-// Runs `work` in a process of its own and returns its exit code. INT, TERM, HUP and QUIT are passed on to it. Where it
-// dies of a fault of its own: exit code 3 and the path where it was reading, else 1. Where a signal from outside ended
-// it, this process ends by the same signal. With LOCKSTEP_NO_GUARD set, for debuggers, `work` runs right here.
+// Runs `work` in a separate process and returns its exit code. INT, TERM, HUP and QUIT are passed on to it. If it
+// crashes, the exit code is 3, with the path, while it was reading, else 1. If a signal from outside ended it, this
+// process ends by the same signal. With LOCKSTEP_NO_GUARD set, for debuggers, `work` runs in this process.
 int guarded(const std::function<int()>& work);
 
-// A file or folder that is not whole yet: where the process of `guarded` dies, by whatever, it is removed. One at a
+// A file or folder that is not complete yet: it is removed if the process of `guarded` dies for any reason. One at a
 // time.
 void note_unfinished(const std::string& path);
-void forget_unfinished();  // it is whole, or was removed
+void forget_unfinished();  // it is complete, or was removed
 
 enum class Reading {
     structure,  // opening it: takes at most structure_seconds of CPU time

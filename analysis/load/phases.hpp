@@ -37,8 +37,8 @@ struct PhaseSums {
     double total() const;  // seconds
     void add(const PhaseSums& more);
     void divide(double divisor);
-    // Whether the phases of a step were timed one by one. On a GPU most steps are not, since their phases overlap: then
-    // what little was timed within the step says nothing.
+    // Whether the phases of a step were timed individually. On a GPU most steps are not, since their phases overlap:
+    // then the little that was timed within the step is meaningless.
     bool has_step_phases() const;
     void forget_step_phases();
 };

@@ -9,8 +9,8 @@
 
 namespace lockstep::analysis {
 
-// Of the launches with the number of ranks that has most steps, without each launch's warm-up, and with the number of
-// tokens that most steps have. What is left out is said in the measurement's remarks and counted there.
+// The steps that count: of launches with the most common number of ranks, with the most common number of tokens, and
+// without each launch's warm-up. The measurement's remarks name and count what is left out.
 class Selection {
   public:
     Selection(const trace::Run& run, const MeasureOptions& options, bool imported, Measurement& measurement);

@@ -39,7 +39,7 @@ std::string words_of(const Difference& difference);  // "model.width (64, 128)"
 
 // What follows from names, places, the number of ranks or the recording alone: no difference in the work.
 bool tells_no_runs_apart(const std::string& key);
-// Does not change the time of a step much, but is said: the seed, the data, the version of the program …
+// Hardly changes the step time, but is reported: the seed, the data, the version of the program …
 bool is_only_marked(const std::string& key);
 
 }  // namespace lockstep::analysis

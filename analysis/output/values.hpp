@@ -38,7 +38,7 @@ std::string json_text(const Json& json, int indent = 2);
 // Columns of tables that only programs read, which have no titles.
 std::vector<Column> columns_named(std::initializer_list<const char*> names);
 
-// A column with what stands in it for each row; `optional`: left out where that is nothing in all rows.
+// A column and how to compute its cell for each row; `optional`: left out if it is empty in all rows.
 template <class Row>
 struct Field {
     Column column;

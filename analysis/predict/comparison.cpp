@@ -1,4 +1,4 @@
-// A prediction beside what was measured meanwhile.
+// A prediction compared with later measurements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string other_program(const PredictionFile& prediction, const Measurement& r
         const auto predicted = prediction.settings.find(key);
         const std::string then = predicted == prediction.settings.end() ? "" : predicted->second,
                           now = run.setting(key);
-        // A key of another version of the program says nothing of the work.
+        // A key that only one version of the program has does not describe the work.
         if (then != now && !then.empty() && !now.empty())
             words.push_back(fmt::format("{} is {}, was {}", key, now, then));
     }

@@ -202,8 +202,8 @@ class Predictor {
                          std::log2(least / share), std::log2(share / most)});
     }
 
-    // The draws' quantiles, and the error of leaving out beside them: it grows with the root of the doublings, as that
-    // of a walk in steps of one doubling each.
+    // The draws' quantiles, widened by the leave-one-out error, which grows with the square root of the number of
+    // doublings, like a random walk with a step per doubling.
     Range seconds_at(const Scale& scale, const std::vector<double>& draws, double left_out_error) const {
         const Range drawn = range_of(draws);
         const double more = student(counts_.size()) * left_out_error * std::sqrt(1 + distance(scale));

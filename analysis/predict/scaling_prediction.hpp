@@ -70,7 +70,7 @@ struct ScalingPrediction {
 };
 
 inline constexpr double prediction_level = 0.9;  // of all ranges
-// Beyond the measured ranks, a point whose seconds span a larger factor is left out: it says nothing.
+// Beyond the measured ranks, a point whose seconds span a larger factor is left out as meaningless.
 inline constexpr double widest_interval = 5;
 
 // At least two numbers of ranks, else a usage error; likewise where no point beyond the measured ranks is left of those

@@ -1,4 +1,4 @@
-// gnuplot, run as a program of its own: its commands and data on its standard input, the drawing on its output.
+// gnuplot, run as a separate program: its commands and data on its standard input, the drawing on its output.
 #pragma once
 
 #include <string>

@@ -29,7 +29,7 @@ using Draw = std::function<Drawing(const Plot&)>;
 // The page, self-contained. Without `draw` it has no plots, and says so.
 std::string report_page(const Report& report, const Draw& draw);
 
-// Parts of it, each in a file of its own.
+// Parts of it, each in its own file.
 
 // What a series says in a sentence or two: speedup, efficiency, what limits it.
 std::vector<std::string> series_in_short(const ScalingSeries& series);

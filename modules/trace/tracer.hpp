@@ -33,7 +33,7 @@ struct TracerOptions {
 
 class Tracer {
   public:
-    // Collective; the tracer needs a group of its own.
+    // Collective; the tracer needs a group used by nothing else.
     Tracer(TracerOptions options, std::unique_ptr<cluster::HostGroup> communicator);
     ~Tracer();
 

@@ -9,7 +9,7 @@
 namespace lockstep::trace {
 namespace {
 
-// What was begun takes no room on a disk that is full.
+// A partial file must not take up space on a full disk.
 template <class Body>
 void removed_on_error(const std::string& path, const Body& body) {
     try {
