@@ -78,6 +78,5 @@ BOOST_AUTO_TEST_CASE(no_counters_are_said) {
     BOOST_TEST(none.about() == "no counters found");
     BOOST_TEST(none.take() == 0.0);
     machine.zone("intel-rapl:0", "package-0", "");  // as for users where only root may read it
-    BOOST_TEST(machine.meter().about().find("intel-rapl:0/energy_uj is not readable by users") !=
-               std::string::npos);
+    BOOST_TEST(machine.meter().about().find("intel-rapl:0/energy_uj is not readable by users") != std::string::npos);
 }
