@@ -66,7 +66,6 @@ debug asan: dependencies
 test: build
 	$(CTEST) --label-exclude 'long|gpu' $(CTEST_FLAGS)
 
-test-long: CMAKE_FLAGS += $(ALL_GPUS)
 test-long: build
 	$(CTEST) --label-exclude 'gpu|hours' $(CTEST_FLAGS)
 	$(MAKE) fuzz

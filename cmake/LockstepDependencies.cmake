@@ -105,7 +105,9 @@ message(STATUS "Hugging Face tokenizers: ${LOCKSTEP_HUGGINGFACE}")
 message(STATUS "compressed text: gzip ${ZLIB_FOUND}, zstd ${ZSTD_FOUND}")
 
 # PAPI 6 or newer; without it steps have no instructions and cycles.
-if(PkgConfig_FOUND)
+option(LOCKSTEP_PAPI "Count instructions and cycles with PAPI, if it is found" ON)
+set(PAPI_FOUND FALSE)
+if(LOCKSTEP_PAPI AND PkgConfig_FOUND)
     pkg_search_module(PAPI QUIET IMPORTED_TARGET "papi>=6")
 endif()
 set(papi_words NO)

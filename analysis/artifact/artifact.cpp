@@ -126,7 +126,7 @@ std::string draft(const std::vector<Measurement>& runs) {
         "## Artifact A1\n\n### Relation to contributions\n\n[What these runs show.]\n\n### Expected results\n\n";
     text += without_empty_columns(results_of(runs)).print(TableFormat::markdown);
     text +=
-        "\nStep: the slowest rank's time, median over the steps after warm-up. Losses are bitwise reproducible with "
+        "\nStep: the slowest rank's time, median over the steps that count (docs/analysis.md). Losses are bitwise reproducible with "
         "the same program, ranks, threads, processor and libraries; otherwise they agree to the precision of the "
         "arithmetic. Times depend on the machine.\n\n### Expected reproduction time\n\nSetup: [minutes to build and to "
         "prepare the data]. Execution: ";

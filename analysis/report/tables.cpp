@@ -65,7 +65,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  {"rate", "tokens/s, median step"},
                  {"energy", "J/token"},
                  {"instructions_per_cycle", "IPC"},
-                 {"frequency", "GHz"},
+                 {"frequency", "GHz over CPU time"},
                  {"machine", "machine"},
                  {"commit", "program, commit"},
                  {"started", "started, UTC"}});

@@ -381,7 +381,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
         page.sentence(fmt::format("Energy: {:.4g} kJ, {:.4g} J/token.", all.counted.joules / 1000,
                                   all.counted.joules_per_token()));
     if (all.counted.cycles > 0)
-        page.sentence(fmt::format("Processors: {:.4g} instructions, {:.3g} per cycle, at {:.3g} GHz.",
+        page.sentence(fmt::format("Processors: {:.4g} instructions, {:.3g} per cycle; {:.3g} GHz over CPU time.",
                                   all.counted.instructions, all.counted.instructions_per_cycle(),
                                   all.counted.cycles_per_second() / 1e9));
     if (figures.measured[forward])

@@ -70,8 +70,8 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back({"run.bind", &run.bind, "Bind ranks, threads and memory to the cores that `lockstep topo` shows."});
     keys.push_back(
         {"run.tune_products", &run.tune_products,
-         "On GPUs, time cuBLASLt's candidate algorithms for each matrix product before the first step and use the "
-         "fastest; false: use the first candidate."});
+         "On GPUs, time cuBLASLt's candidate algorithms for each kind of matrix product before the first step of a run "
+         "and use the fastest; false: use the first candidate."});
     keys.push_back({"run.peak_tflops", &run.peak_tflops,
                     "Peak of one rank's device in TFLOP/s, the reference for the MFU in the log. 0: the built-in value "
                     "for known GPUs, else measured at the start."});
@@ -149,8 +149,8 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back(later({"model.qk_norm", &model.qk_norm,
                           "RMSNorm with learned weights over each head's queries and keys, before the rotation."}));
     keys.push_back(later({"model.window", CountOrList{&model.windows},
-                          "Attention window: the number of tokens a token attends to, itself included. 0: all before "
-                          "it. A list repeats over the blocks.",
+                          "Attention window: the number of tokens a token attends to, itself included. 0: no limit. "
+                          "A list repeats over the blocks.",
                           0, most_tokens}));
     keys.push_back(
         later({"model.score_cap", &model.score_cap,
@@ -205,8 +205,8 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
                     "Validation data, likewise; or the fraction of training windows to hold out."});
     keys.push_back({"data.order", choice_of(data.order), "Order of the training windows."});
     keys.push_back({"data.documents", choice_of(data.documents),
-                    "Attention across documents in a window: `joined` allows it, `separate` masks it and needs data "
-                    "that mark document ends."});
+                    "Whether tokens see other documents in their window: `joined`, all before them; `separate`, none, "
+                    "which needs data that mark document ends."});
     keys.push_back(
         {"data.restart_positions", &data.restart_positions,
          "With `documents = \"separate\"`: learned positions restart at each document. No effect with `model.position = "

@@ -23,23 +23,18 @@ struct Member {
     clockid_t clock = 0;
 };
 
+// The threads that have a clock; fewer than threads() where the system grants fewer.
 std::vector<Member> team() {
     std::vector<Member> members(static_cast<std::size_t>(threads()));
 #pragma omp parallel
     {
         const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-        if (thread < members.size()) {
-            members[thread].id = static_cast<unsigned long>(syscall(SYS_gettid));
-            pthread_getcpuclockid(pthread_self(), &members[thread].clock);
-        }
+        Member member{static_cast<unsigned long>(syscall(SYS_gettid)), 0};
+        if (thread < members.size() && pthread_getcpuclockid(pthread_self(), &member.clock) == 0)
+            members[thread] = member;
     }
+    std::erase_if(members, [](const Member& member) { return member.id == 0; });
     return members;
-}
-
-double seconds_of(clockid_t clock) {
-    timespec time{};
-    clock_gettime(clock, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 }  // namespace
@@ -50,8 +45,8 @@ bool ProcessorCounters::built_in() {
 
 ProcessorCounters::ProcessorCounters() {
     start();
+    if (works()) take();
     if (!works()) stop();
-    last_ = read();
 }
 
 ProcessorCounters::~ProcessorCounters() {
@@ -94,16 +89,27 @@ void ProcessorCounters::stop() {
     threads_.clear();
 }
 
-ProcessorCounts ProcessorCounters::read() const {
-    ProcessorCounts sum;
+ProcessorCounts ProcessorCounters::take() {
+    ProcessorCounts now;
     for (const Thread& thread : threads_) {
         std::array<long long, counted.size()> values{};
-        if (PAPI_read(thread.events, values.data()) != PAPI_OK) return last_;
-        sum.instructions += static_cast<double>(values[0]);
-        sum.cycles += static_cast<double>(values[1]);
-        sum.seconds += seconds_of(thread.clock);
+        timespec time{};
+        const int status = PAPI_read(thread.events, values.data());
+        if (status != PAPI_OK)
+            reason_ = std::string("PAPI: ") + PAPI_strerror(status);
+        else if (clock_gettime(thread.clock, &time) != 0)
+            reason_ = "a counted thread has ended";
+        now.instructions += static_cast<double>(values[0]);
+        now.cycles += static_cast<double>(values[1]);
+        now.seconds += static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
     }
-    return sum;
+    if (!works()) {
+        stop();
+        return {};
+    }
+    const ProcessorCounts past = last_;
+    last_ = now;
+    return {now.instructions - past.instructions, now.cycles - past.cycles, now.seconds - past.seconds};
 }
 
 }  // namespace lockstep
@@ -117,21 +123,10 @@ bool ProcessorCounters::built_in() {
 }
 ProcessorCounters::ProcessorCounters() : reason_("this program was built without PAPI") {}
 ProcessorCounters::~ProcessorCounters() = default;
-ProcessorCounts ProcessorCounters::read() const {
+ProcessorCounts ProcessorCounters::take() {
     return {};
 }
 
 }  // namespace lockstep
 
 #endif
-
-namespace lockstep {
-
-ProcessorCounts ProcessorCounters::take() {
-    const ProcessorCounts now = read();
-    const ProcessorCounts past = last_;
-    last_ = now;
-    return {now.instructions - past.instructions, now.cycles - past.cycles, now.seconds - past.seconds};
-}
-
-}  // namespace lockstep

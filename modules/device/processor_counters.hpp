@@ -1,5 +1,5 @@
-// Instructions and cycles of this process's computing threads, in user mode, by PAPI (icl.utk.edu/papi). Optional when
-// building (LOCKSTEP_PAPI).
+// Instructions and cycles of this process's computing threads, in user mode, by PAPI (icl.utk.edu/papi), if
+// the build has it (LOCKSTEP_PAPI).
 #pragma once
 
 #include <ctime>
@@ -25,7 +25,8 @@ class ProcessorCounters {
     bool works() const { return reason_.empty(); }
     // Why nothing is counted: "no hardware counters (PAPI: …)"; empty if the counters work.
     const std::string& reason() const { return reason_; }
-    // Since the last call, or since construction; zeros where nothing is counted.
+    // Since the last call, or since construction; zeros where nothing is counted. Where counters can no longer be read,
+    // they work no more, for the reason() that it sets.
     ProcessorCounts take();
 
   private:
@@ -35,7 +36,6 @@ class ProcessorCounters {
     };
     void start();
     void stop();
-    ProcessorCounts read() const;
 
     std::vector<Thread> threads_;
     ProcessorCounts last_;

@@ -159,7 +159,7 @@ const std::vector<KnownSetting>& known_settings() {
         {"swap", "use fewer ranks per node or a smaller batch.micro; if another job left it behind, leave the node out",
          "https://docs.kernel.org/admin-guide/sysctl/vm.html", swap},
         {"spinning",
-         "unset it, or set KMP_BLOCKTIME=0: lockstep train lets threads spin for a few microseconds (docs/running.md)",
+         "unset it, or set KMP_BLOCKTIME=0: lockstep lets threads spin for a few microseconds (docs/running.md)",
          "https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html", spinning},
     };
     return table;

@@ -128,8 +128,9 @@ AdapterFolder::AdapterFolder(const std::string& path, const std::string& base)
     // Others begin beside a base with their first values subtracted.
     if (const Json* start = reader.value("init_lora_weights");
         start && !start->is_boolean() && *start != "gaussian" && *start != "eva" && *start != "orthogonal")
-        reader.refuse("init_lora_weights", "such adapters change the base model; convert them with PEFT first");
-    reader.require("modules_to_save", Json::array(), "only adapters can be trained in addition to the model");
+        reader.refuse("init_lora_weights",
+                      "such adapters belong to a changed base model; convert them with PEFT first");
+    reader.require("modules_to_save", Json::array(), "modules trained in full besides the adapters are not supported");
     model_.adapters.rank = reader.size("r");
     model_.adapters.alpha = reader.number("lora_alpha", 8);
     model_.adapters.dropout = reader.number("lora_dropout", 0);

@@ -38,25 +38,36 @@ void StepCounters::begin_energy() {
 void StepCounters::begin_processors() {
     if (launch_.devices.on_gpu()) return;
     processors_.emplace();
-    const double without = launch_.control->all_sum(processors_->works() ? 0 : 1);
-    if (launch_.root() && without == 0)
+    // The reason of the first rank that has one.
+    const std::int64_t ranks = launch_.control->size();
+    const std::int64_t first =
+        ranks - launch_.control->all_maximum(processors_->works() ? 0 : ranks - launch_.control->rank());
+    if (first < ranks) {
+        const std::string reason = launch_.control->broadcast_text(processors_->reason(), static_cast<int>(first));
+        if (launch_.root()) log::write(log::Level::detail, "processor counters are not read: " + reason);
+        processors_.reset();
+    } else if (launch_.root()) {
         log::write(log::Level::detail, "processor counters: instructions and cycles, by PAPI");
-    if (launch_.root() && without > 0)
-        log::write(log::Level::detail,
-                   "processor counters are not read: " +
-                       (processors_->works() ? fmt::format("{} ranks have none", without) : processors_->reason()));
-    if (without > 0) processors_.reset();
+    }
 }
 
+// Counters that fail on one rank are given up on all, so that every sum is of all ranks.
 void StepCounters::take(trace::StepRecord& step) {
     if (!energy_measured_ && !processors_) return;
     const ProcessorCounts counts = processors_ ? processors_->take() : ProcessorCounts{};
-    std::vector<double> sums = {meter_ ? meter_->take() : 0, counts.instructions, counts.cycles, counts.seconds};
+    const bool failed = processors_ && !processors_->works();
+    std::vector<double> sums = {meter_ ? meter_->take() : 0, failed ? 1.0 : 0.0, counts.instructions, counts.cycles,
+                                counts.seconds};
     launch_.control->all_reduce(sums, cluster::Reduce::sum);
     step.joules = sums[0];
-    step.instructions = sums[1];
-    step.cycles = sums[2];
-    step.processor_seconds = sums[3];
+    if (sums[1] > 0) {
+        if (failed) log::warning("processors are no longer counted ({})", processors_->reason());
+        processors_.reset();
+        return;
+    }
+    step.instructions = sums[2];
+    step.cycles = sums[3];
+    step.processor_seconds = sums[4];
 }
 
 }  // namespace lockstep::train

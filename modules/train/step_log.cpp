@@ -56,7 +56,11 @@ void StepLog::compare_ranks(std::int64_t step) {
 }
 
 void StepLog::add(trace::StepNumbers numbers) {
-    counters_.take(numbers);
+    {
+        const trace::Scope timed(tracer_, regions_.communication.all);
+        const trace::Scope within(tracer_, regions_.communication.control);
+        counters_.take(numbers);
+    }
     open_row_ = numbers;
     if (!launch_.folders.run) return;
     const double now = seconds_now();

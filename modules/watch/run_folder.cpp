@@ -159,7 +159,7 @@ void RunFolder::write_step(const trace::StepNumbers& numbers) {
         line["joules"] = numbers.joules;
         line["joules_per_token"] = numbers.joules / static_cast<double>(numbers.tokens);
     }
-    if (numbers.cycles > 0) {
+    if (numbers.cycles > 0 && numbers.processor_seconds > 0) {
         line["instructions"] = numbers.instructions;
         line["instructions_per_cycle"] = numbers.instructions / numbers.cycles;
         line["cycles_per_second"] = numbers.cycles / numbers.processor_seconds;

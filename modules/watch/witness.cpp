@@ -119,7 +119,7 @@ void tell(const std::vector<Death>& first, const std::string& run_path) {
     }
     std::string sentence = name_of(state, first.front().signal);
     for (std::size_t i = 1; i < first.size(); ++i)
-        sentence += "; or " + name_of(first[i].state, first[i].signal) + ", at the same moment";
+        sentence += "; or first " + name_of(first[i].state, first[i].signal) + " (found at the same moment)";
     NodeBlame blame;
     for (const Death& death : first) blame.suspected.push_back(death.state.host);
     std::sort(blame.suspected.begin(), blame.suspected.end());

@@ -378,7 +378,7 @@ BOOST_AUTO_TEST_CASE(lanes_give_the_same_bits_on_any_number_of_gpus) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-BOOST_AUTO_TEST_SUITE(grids)
+namespace {
 
 struct Layout {
     std::string mixer, model, settings;
@@ -396,6 +396,10 @@ void check_layouts(const std::vector<Layout>& layouts) {
             if (layout.shared) check_near(trained.run(train(run + layout.settings), layout.ranks, gpus(1)), cpu, 2e-4);
         }
 }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(grids)
 
 BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
     check_layouts(

@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(adapters_are_merged_into_a_checkpoint) {
     };
     refused("runs/whole new.h5 --dtype bf16",
             "--dtype applies only when the output is a folder; new.h5 becomes a checkpoint");
-    refused("runs/whole new.h5 --adapters", "--adapters applies only when a folder is made");
+    refused("runs/whole new.h5 --adapters", "--adapters applies only when the output is a folder");
     refused("runs/whole whole.h5", "whole.h5 already exists and is not overwritten");
     refused("runs/whole new.h5 --base runs/base", "holds its whole model; leave out the base");
     refused("runs/whole new", "lockstep convert IN OUT.h5 merges the adapters into a checkpoint");

@@ -85,7 +85,13 @@ BOOST_AUTO_TEST_CASE(instructions_and_cycles_are_in_metrics_trace_and_summary) {
     BOOST_TEST(std::abs(totals["instructions"].get<double>() / sum - 1) < 1e-9);
     BOOST_TEST(std::abs(totals["instructions_per_cycle"].get<double>() - 1.5) < 1e-3);
     const Result text = Process(analyze_program + " summary runs/counted", place.path()).wait();
-    BOOST_TEST(contains(text.out, " instructions, 1.5 per cycle, at "), text);
+    BOOST_TEST(contains(text.out, " instructions, 1.5 per cycle; "), text);
+
+    const Result lost =
+        run(train + "lost", place.path(), 2, "LOCKSTEP_PAPI_FAILS=later LD_PRELOAD=" LOCKSTEP_STAND_IN_PAPI);
+    check_exit(lost, 0);
+    BOOST_TEST(contains(lost.error, "processors are no longer counted (PAPI: the stand-in's error)"), lost);
+    BOOST_TEST(!contains(read_file(place.path() / "runs/lost/metrics.jsonl"), "instructions"));
 
     const Result without =
         run(train + "without", place.path(), 2, "LOCKSTEP_PAPI_FAILS=query_event LD_PRELOAD=" LOCKSTEP_STAND_IN_PAPI);

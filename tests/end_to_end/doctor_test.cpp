@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(wrong_input) {
     const Workplace place;
     write_file(place.path() / "empty", "# nothing\n");
     for (const auto& [arguments, part] :
-         std::vector<std::pair<std::string, std::string>>{{"--nodes-file empty", "has no host"},
+         std::vector<std::pair<std::string, std::string>>{{"--nodes-file empty", "names no host"},
                                                           {"--nodes-file ''", "cannot be read"},
                                                           {"--nodes-file /bin/sh", "does not begin with a host"},
                                                           {"--nodes-file absent", "absent cannot be read"},

@@ -56,10 +56,6 @@ function(lockstep_ptx_test name)
     if("80" IN_LIST LOCKSTEP_PTX_ARCHITECTURES)
         add_test(NAME ptx/${name}-sm_80 COMMAND test_ptx_${name})
         lockstep_ptx_runs(${name}-sm_80 80)
-        # A minute of kernels whose source is the same for every GPU.
-        if(name MATCHES "^(product|delta)$")
-            set_tests_properties(ptx/${name}-sm_80 PROPERTIES LABELS "ptx;long")
-        endif()
     endif()
 endfunction()
 

@@ -16,7 +16,9 @@ BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
     trace::Header header = trace::test::make_header(2, usual_regions);
     header.description += "[data]\ntrain = ['tokens.h5']\n[schedule]\nsteps = 40\npeak_lr = 1e-3\n";
     header.run_name = "g2";
-    write_launch(folder / "runs/g2", header, 1, 40, {}, {}, 3);
+    trace::StepRecord counted;
+    counted.joules = 3;
+    write_launch(folder / "runs/g2", header, 1, 40, {}, {}, counted);
     header.run_name = "g4";
     header.ranks.resize(4, header.ranks.front());
     header.ranks[3].host = "node1";
@@ -49,4 +51,32 @@ BOOST_AUTO_TEST_CASE(what_the_traces_say_is_drafted) {
     const Output imported = analyze(folder, "artifact " + folder / "imported");
     BOOST_TEST(imported.code == 2);
     BOOST_TEST(imported.errors.find("was imported from a table; give only runs of lockstep") != std::string::npos);
+}
+
+// Of 40 steps: 1.5 instructions a cycle at 2 GHz; a launch without counts adds nothing.
+BOOST_AUTO_TEST_CASE(counted_instructions_and_cycles_are_summed_up) {
+    const TemporaryFolder folder("counted");
+    trace::Header header = trace::test::make_header(2, usual_regions);
+    trace::StepRecord counted;
+    counted.instructions = 6e9;
+    counted.cycles = 4e9;
+    counted.processor_seconds = 2;
+    write_launch(folder / "run", header, 1, 40, {}, {}, counted);
+    write_launch(folder / "run", header, 41, 10, {});
+    const Output json = analyze(folder, "summary --format json " + (folder / "run"));
+    BOOST_TEST_REQUIRE(json.code == 0, json.errors);
+    const auto totals = nlohmann::json::parse(json.text)["totals"];
+    BOOST_TEST(totals["steps"] == 50);
+    BOOST_TEST(totals["instructions"] == 40 * 6e9);
+    BOOST_TEST(totals["instructions_per_cycle"] == 1.5);
+    BOOST_TEST(totals["cycles_per_second"] == 2e9);
+    BOOST_TEST(totals["joules"].is_null());
+    const Output text = analyze(folder, "summary " + (folder / "run"));
+    BOOST_TEST(
+        text.text.find("Processors: 2.4e+11 instructions, 1.5 per cycle; 2 GHz over CPU time.") != std::string::npos,
+        text.text);
+    BOOST_TEST(analyze(folder, "report --out " + (folder / "page.html") + " " + (folder / "run")).code == 0);
+    const std::string page = read_text(folder / "page.html");
+    for (const char* words : {"GHz over CPU time", ">1.5<", ">2<"})
+        BOOST_TEST(page.find(words) != std::string::npos, words);
 }

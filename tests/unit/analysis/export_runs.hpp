@@ -14,14 +14,17 @@ inline const std::vector<std::string> usual_regions = {"epoch", "epoch/step", "e
                                                        "epoch/step/backward"};
 
 // One launch of a run: its steps first … first + count - 1 with the numbers of make_block, each step's number added
-// to its calls, and these events.
+// to its calls, these events, and in every step what is `counted`.
 inline void write_launch(const std::string& folder, const trace::Header& header, std::int64_t first, std::size_t count,
                          const std::vector<trace::EventRow>& events, trace::WriterLimits limits = {},
-                         double joules_a_step = 0) {
+                         const trace::StepRecord& counted = {}) {
     trace::RowBatch block = trace::test::make_block(header, first, count);
     for (trace::StepRow& row : block.steps) {
         row.wall_time += header.start_time - 1e9;
-        row.joules = joules_a_step;
+        row.joules = counted.joules;
+        row.instructions = counted.instructions;
+        row.cycles = counted.cycles;
+        row.processor_seconds = counted.processor_seconds;
     }
     const std::size_t cells = header.ranks.size() * header.regions.size();
     for (std::size_t i = 0; i < block.calls.size(); ++i)

@@ -57,8 +57,8 @@ BOOST_AUTO_TEST_CASE(a_slow_rank_is_named_with_its_host) {
     const auto sentences = slow_ones(table_of(product_rate, {60e9, 61e9, 58e9, 20e9}));
     BOOST_TEST_REQUIRE(sentences.size() == 1u);
     BOOST_TEST(sentences[0] ==
-               "rank 3 (host n1): matrix products at 20.0 GFLOP/s, 33 % of the median of 4 ranks (60.0 GFLOP/s); look "
-               "at its node: clock, temperature, other jobs");
+               "rank 3 (host n1): matrix products at 20.0 GFLOP/s, 33 % of the median of 4 ranks (60.0 GFLOP/s); check "
+               "its node: clock, temperature, other jobs");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_are_alike_are_not_named) {

@@ -14,6 +14,7 @@ struct Set {
     std::vector<int> events;
     double start = 0;
     bool running = false;
+    int reads = 0;
 };
 std::vector<Set> sets;
 
@@ -72,7 +73,8 @@ int PAPI_start(int set) {
     return PAPI_OK;
 }
 int PAPI_read(int set, long long* values) {
-    if (!find(set) || !find(set)->running || fails("read")) return PAPI_ENOTRUN;
+    if (!find(set) || !find(set)->running || fails("read") || (++find(set)->reads > 1 && fails("later")))
+        return PAPI_ENOTRUN;
     const double seconds = seconds_of(find(set)->thread) - find(set)->start;
     for (const int event : find(set)->events)
         *values++ = static_cast<long long>(seconds * (event == static_cast<int>(PAPI_TOT_INS) ? 3e9 : 2e9));

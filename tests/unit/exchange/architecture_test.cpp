@@ -251,13 +251,13 @@ BOOST_AUTO_TEST_CASE(models_are_written_as_the_architecture_that_fits) {
 BOOST_AUTO_TEST_CASE(what_none_computes_is_refused_with_what_differs) {
     ModelDescription model = read(of("LlamaForCausalLM"));
     model.norm = config::NormKind::layer;
-    check_error([&] { write_model(model); }, ExitCode::usage, "model.norm = \"layer\" (there \"rms\")");
+    check_error([&] { write_model(model); }, ExitCode::usage, "model.norm = \"layer\" (it has \"rms\")");
     model = read(of("LlamaForCausalLM"));
     model.mlp = config::MlpKind::gelu;
     check_error([&] { write_model(model); }, ExitCode::usage, "model.mlp = \"gelu\"");
     model = read(of("Qwen3ForCausalLM", {{"head_dim", 8}}));
     model.bias = config::Bias::qkv;
-    check_error([&] { write_model(model); }, ExitCode::usage, "model.qk_norm = true (there false)");
+    check_error([&] { write_model(model); }, ExitCode::usage, "model.qk_norm = true (it has false)");
     model = read(gpt2);
     model.bias = config::Bias::none;
     check_error([&] { write_model(model); }, ExitCode::usage,
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(what_none_computes_is_refused_with_what_differs) {
     BOOST_TEST(write_model(model).architecture->name == "GPT2LMHeadModel");
     model = read(of("LlamaForCausalLM"));
     model.kv_heads = {2, 4};
-    check_error([&] { write_model(model); }, ExitCode::usage, "model.kv_heads = [2, 4] (there 2)");
+    check_error([&] { write_model(model); }, ExitCode::usage, "model.kv_heads = [2, 4] (it has 2)");
 }
 
 BOOST_AUTO_TEST_CASE(every_preset_has_an_architecture) {

@@ -74,6 +74,7 @@ class Lockstep(CMakePackage, CudaPackage):
         arguments = [
             self.define_from_variant("LOCKSTEP_TESTS", "tests"),
             self.define_from_variant("LOCKSTEP_CUDA", "cuda"),
+            self.define_from_variant("LOCKSTEP_PAPI", "papi"),
             # Newer compilers warn of more; that is for those who develop it.
             self.define("LOCKSTEP_WARNINGS_AS_ERRORS", False),
         ]
