@@ -211,7 +211,7 @@ void run(const Choices& choices) {
 int main(int argc, char** argv) {
     Choices choices;
     CLI::App program("Counts what the kernels execute at the sizes of real models, on a machine that runs their PTX");
-    program.add_option("--filter", choices.filter, "Only operations whose name and shape hold this text");
+    program.add_option("--filter", choices.filter, "Only operations whose name and shape contain this text");
     program.add_option("--format", choices.format, "text, markdown, csv or json");
     program.add_option("--lines", choices.lines, "Instead, the N hottest source lines of each kernel")
         ->check(CLI::Range(1, 1000));
