@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(out_and_back_is_the_same_model) {
             const Result out = run("convert runs/small out --shard-size 8kB", place.path(), ranks);
             check_exit(out, 0);
             BOOST_TEST(contains(out.out, model.architecture), out);
-            BOOST_TEST(contains(out.out, "optimizer's state"), out);
+            BOOST_TEST(contains(out.out, "does not include optimizer state"), out);
             const Json config = Json::parse(read_file(place.path() / "out/config.json"));
             BOOST_TEST(config["architectures"][0] == model.architecture);
             BOOST_TEST(fs::exists(place.path() / "out/model.safetensors.index.json"));
