@@ -135,22 +135,13 @@ BOOST_AUTO_TEST_CASE(what_can_not_be_shown_as_it_is_is_said) {
 
 BOOST_AUTO_TEST_CASE(launches_follow_one_another_without_what_was_made_again) {
     const TemporaryFolder folder("export-otf2-launches");
-    std::vector<trace::EventRow> events;
-    for (const std::int64_t step : {1, 3, 7}) {
-        add_step(events, step, 0);
-        add_step(events, step, 1);
-    }
-    // Two files of four rows; all events are in the second.
-    trace::WriterLimits limits;
-    limits.file_bytes = 1;
-    limits.fewest_rows = 4;
-    write_launch(folder / "run", trace::test::make_header(2, usual_regions), 1, 8, events, limits);
+    write_launch_in_two_files(folder / "run");
     // From step 3 on again, an hour later, with a region more.
     std::vector<std::string> regions = {"initialization"};
     regions.insert(regions.end(), usual_regions.begin(), usual_regions.end());
     trace::Header again = trace::test::make_header(1, regions);
     again.start_time += 3600.5;
-    events.clear();
+    std::vector<trace::EventRow> events;
     add_step(events, 3, 0);
     for (trace::EventRow& row : events) ++row.region;
     write_launch(folder / "run", again, 3, 2, events);

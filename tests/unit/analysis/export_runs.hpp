@@ -50,4 +50,15 @@ inline void add_step(std::vector<trace::EventRow>& events, std::int64_t step, st
     events.push_back(event(step, rank, 0, start, start + 80'000'000));
 }
 
+// Two ranks, eight steps, four in each file; all events, of steps 1, 3 and 7, are in the second.
+inline void write_launch_in_two_files(const std::string& folder) {
+    std::vector<trace::EventRow> events;
+    for (const std::int64_t step : {1, 3, 7})
+        for (const std::int32_t rank : {0, 1}) add_step(events, step, rank);
+    trace::WriterLimits limits;
+    limits.file_bytes = 1;
+    limits.fewest_rows = 4;
+    write_launch(folder, trace::test::make_header(2, usual_regions), 1, 8, events, limits);
+}
+
 }  // namespace lockstep::analysis::test
