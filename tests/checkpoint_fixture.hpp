@@ -13,6 +13,7 @@
 
 #include "base/hash.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "places.hpp"
 
 namespace lockstep::checkpoint_tests {
 
@@ -104,7 +105,7 @@ inline bool same(const Contents& a, const Contents& b) {
 }
 
 inline std::string test_folder(const std::string& name) {
-    return std::string(LOCKSTEP_BINARY_DIR) + "/test-data/checkpoint/" + name;
+    return tests::build_path("test-data/checkpoint/" + name);
 }
 inline std::string empty_test_folder(const std::string& name) {
     const std::string folder = test_folder(name);

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "hdf5/hdf5.hpp"
+#include "places.hpp"
 
 namespace lockstep::tests {
 
@@ -29,8 +30,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-inline const std::string lockstep_program = LOCKSTEP_PROGRAM;
-inline const std::string analyze_program = LOCKSTEP_ANALYZE_PROGRAM;
+inline const std::string lockstep_program = build_path("bin/" LOCKSTEP_PROGRAM);
+inline const std::string analyze_program = build_path("bin/lockstep-analyze");
 
 // How long one command may take. Nothing here takes more than a few seconds on an idle machine.
 constexpr double patience_seconds = 90;
@@ -158,7 +159,7 @@ class Process {
 // "mpirun -np 3 lockstep train …"; without ranks the program alone. `environment`: "NAME=value …".
 inline std::string command_line(const std::string& arguments, int ranks = 0, const std::string& environment = "") {
     std::string line = environment.empty() ? "" : "env " + environment + " ";
-    if (ranks > 0) line += std::string(LOCKSTEP_MPIEXEC) + " -np " + std::to_string(ranks) + " ";
+    if (ranks > 0) line += mpi_launcher() + " -np " + std::to_string(ranks) + " ";
     return line + lockstep_program + " " + arguments;
 }
 

@@ -30,7 +30,7 @@ constexpr double tolerance = 1e-6;
 
 // A copy of the files, to be worked in.
 struct Copies {
-    Copies() { fs::copy(LOCKSTEP_COMPATIBILITY, place.path() / "old", fs::copy_options::recursive); }
+    Copies() { fs::copy(source_path("tests/compatibility"), place.path() / "old", fs::copy_options::recursive); }
     Workplace place;
     fs::path path = place.path() / "old";
 };

@@ -1,6 +1,7 @@
 // Models of Hugging Face's layout, as a user meets them: out of a run and back, evaluated, trained further, refused.
 #define BOOST_TEST_MODULE convert
 #include "end_to_end/beginnings.hpp"
+#include "places.hpp"
 
 using namespace lockstep::tests;
 
@@ -157,7 +158,7 @@ BOOST_AUTO_TEST_CASE(a_sentencepiece_model_works_with_other_files_beside_it) {
 
 BOOST_AUTO_TEST_CASE(tokens_are_evaluated_without_the_tokenizer) {
     const Workplace place;
-    const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
+    const fs::path llama = source_path("tests/hugging_face/llama");
     fs::copy(llama, place.path() / "model");
     write_file(place.path() / "model/tokenizer.json", "{}");  // damaged
     std::string tokens;
@@ -189,7 +190,7 @@ BOOST_AUTO_TEST_CASE(tokens_are_evaluated_without_the_tokenizer) {
 
 BOOST_AUTO_TEST_CASE(a_folder_is_inspected) {
     const Workplace place;
-    const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
+    const fs::path llama = source_path("tests/hugging_face/llama");
     const Result text = run("inspect " + llama.string(), place.path());
     check_exit(text, 0);
     BOOST_TEST(contains(text.out, "LlamaForCausalLM"));
@@ -250,7 +251,7 @@ BOOST_AUTO_TEST_CASE(bytes_stay_bytes) {
 
 BOOST_AUTO_TEST_CASE(a_folder_that_is_not_finite_is_refused) {
     const Workplace place;
-    fs::copy(fs::path(LOCKSTEP_CASES) / "llama", place.path() / "model");
+    fs::copy(source_path("tests/hugging_face/llama"), place.path() / "model");
     const fs::path file = place.path() / "model/model.safetensors";
     std::string bytes = read_file(file);
     write_file(file, bytes.replace(bytes.size() - 4, 4, std::string("\0\0\x80\x7f", 4)));  // infinity
@@ -264,7 +265,7 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_not_finite_is_refused) {
 
 BOOST_AUTO_TEST_CASE(a_tokenizer_that_cannot_be_used_is_kept_and_said) {
     const Workplace place;
-    fs::copy(fs::path(LOCKSTEP_CASES) / "llama", place.path() / "model");
+    fs::copy(source_path("tests/hugging_face/llama"), place.path() / "model");
     write_file(place.path() / "model/tokenizer.json", "{}");
     const Result result = run("convert model model.h5", place.path(), 2);
     check_exit(result, 0);
@@ -273,7 +274,7 @@ BOOST_AUTO_TEST_CASE(a_tokenizer_that_cannot_be_used_is_kept_and_said) {
 
 BOOST_AUTO_TEST_CASE(wrong_input_is_refused_with_a_sentence) {
     const Workplace place;
-    const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
+    const fs::path llama = source_path("tests/hugging_face/llama");
     const auto refuse = [&](const std::string& arguments, int code, const std::string& part, int ranks = 0) {
         const Result result = run(arguments, place.path(), ranks);
         check_exit(result, code);

@@ -63,7 +63,8 @@ BOOST_AUTO_TEST_CASE(energy_is_in_metrics_trace_and_summary) {
 BOOST_AUTO_TEST_CASE(instructions_and_cycles_are_in_metrics_trace_and_summary) {
     const Workplace place;
     const std::string train = "train run.toml --set run.self_test=false --device cpu --set run.name=";
-    const Result result = run(train + "counted", place.path(), 2, "LD_PRELOAD=" LOCKSTEP_STAND_IN_PAPI);
+    const Result result =
+        run(train + "counted", place.path(), 2, "LD_PRELOAD=" + build_path("tests/unit/device/libstand_in_papi.so"));
     check_exit(result, 0);
     BOOST_TEST(contains(read_file(place.path() / "runs/counted/log.txt"),
                         "processor counters: instructions and cycles, by PAPI\n"));
@@ -88,13 +89,15 @@ BOOST_AUTO_TEST_CASE(instructions_and_cycles_are_in_metrics_trace_and_summary) {
     BOOST_TEST(contains(text.out, " instructions, 1.5 per cycle; "), text);
 
     const Result lost =
-        run(train + "lost", place.path(), 2, "LOCKSTEP_PAPI_FAILS=later LD_PRELOAD=" LOCKSTEP_STAND_IN_PAPI);
+        run(train + "lost", place.path(), 2,
+            "LOCKSTEP_PAPI_FAILS=later LD_PRELOAD=" + build_path("tests/unit/device/libstand_in_papi.so"));
     check_exit(lost, 0);
     BOOST_TEST(contains(lost.error, "processors are no longer counted (PAPI: the stand-in's error)"), lost);
     BOOST_TEST(!contains(read_file(place.path() / "runs/lost/metrics.jsonl"), "instructions"));
 
     const Result without =
-        run(train + "without", place.path(), 2, "LOCKSTEP_PAPI_FAILS=query_event LD_PRELOAD=" LOCKSTEP_STAND_IN_PAPI);
+        run(train + "without", place.path(), 2,
+            "LOCKSTEP_PAPI_FAILS=query_event LD_PRELOAD=" + build_path("tests/unit/device/libstand_in_papi.so"));
     check_exit(without, 0);
     BOOST_TEST(contains(read_file(place.path() / "runs/without/log.txt"),
                         "processor counters are not read: no hardware counters (PAPI: the stand-in's error)\n"));

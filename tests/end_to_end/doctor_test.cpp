@@ -9,7 +9,7 @@ using namespace lockstep::tests;
 namespace {
 
 std::string with_node(const std::string& name) {
-    return "LOCKSTEP_SYS_ROOT=" LOCKSTEP_SOURCE_DIR "/tests/unit/doctor/nodes/" + name;
+    return "LOCKSTEP_SYS_ROOT=" + source_path("tests/unit/doctor/nodes/" + name);
 }
 
 std::vector<std::string> ids_of(const Json& report) {

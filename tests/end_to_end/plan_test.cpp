@@ -6,8 +6,8 @@ using namespace lockstep::tests;
 
 namespace {
 
-const std::string examples = LOCKSTEP_SOURCE_DIR "/jobs/examples/";
-const std::string table = LOCKSTEP_SOURCE_DIR "/tests/plan/a100_3d_topologies.csv";
+const std::string examples = source_path("jobs/examples/");
+const std::string table = source_path("tests/plan/a100_3d_topologies.csv");
 
 Json planned(const Workplace& place, const std::string& arguments) {
     const Result result = run("plan " + arguments + " --format json", place.path());

@@ -6,8 +6,7 @@ using namespace lockstep::tests;
 
 namespace {
 
-const fs::path recorded = LOCKSTEP_SOURCE_DIR "/tests/unit/data/tokenizers",
-               hugging_face = LOCKSTEP_SOURCE_DIR "/tests/hugging_face";
+const fs::path recorded = source_path("tests/unit/data/tokenizers"), hugging_face = source_path("tests/hugging_face");
 
 Json json_of(const Result& result) {
     check_exit(result, 0);

@@ -7,7 +7,7 @@ using namespace lockstep::tests;
 namespace {
 
 std::string xml(const std::string& name) {
-    return (fs::path(LOCKSTEP_TOPOLOGIES) / (name + ".xml")).string();
+    return source_path("tests/unit/cluster/topologies/" + name + ".xml");
 }
 
 }  // namespace
@@ -16,9 +16,9 @@ BOOST_AUTO_TEST_SUITE(topo)
 
 BOOST_AUTO_TEST_CASE(every_node_is_shown_in_every_format) {
     const Workplace place;
-    for (const std::string& name : names_in(LOCKSTEP_TOPOLOGIES)) {
+    for (const std::string& name : names_in(source_path("tests/unit/cluster/topologies"))) {
         BOOST_TEST_CONTEXT(name) {
-            const std::string file = (fs::path(LOCKSTEP_TOPOLOGIES) / name).string();
+            const std::string file = source_path("tests/unit/cluster/topologies/" + name);
             const Result text = run("topo --xml " + file, place.path());
             BOOST_TEST(text.exit_code == 0, text);
             BOOST_TEST(text.error == "");

@@ -1,6 +1,7 @@
 // A lockstep with an optimizer of the test's own, linked to the product's commands as they are.
 #define BOOST_TEST_MODULE extension_optimizer
 #include "extension/training.hpp"
+#include "places.hpp"
 
 using namespace lockstep::tests;
 
@@ -66,7 +67,8 @@ BOOST_AUTO_TEST_CASE(its_checkpoint_says_whose_it_is) {
     BOOST_TEST(json["optimizer_state"]["momentum"] == json["parameters"]);
     // A lockstep without this optimizer evaluates the model, and generates.
     for (const std::string command : {"eval --data text", "generate --prompt the --tokens 8"})
-        check_exit(Process(PRODUCT_PROGRAM " " + command + " --checkpoint " + file.string(), place.path()).wait(), 0);
+        check_exit(
+            Process(build_path("bin/lockstep ") + command + " --checkpoint " + file.string(), place.path()).wait(), 0);
     // Another optimizer cannot resume from it.
     const Result refused = run("train run.toml --resume auto --device cpu", place.path());
     check_exit(refused, 2);

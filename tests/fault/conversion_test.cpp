@@ -23,13 +23,14 @@ const std::vector<Fault> faults = {
     {std::to_string(EIO), false}, {std::to_string(EACCES), false}, {std::to_string(EINTR), false}};
 
 void make_models(const fs::path& place) {
-    fs::copy(fs::path(LOCKSTEP_CASES) / "gpt2", place / "model");
+    fs::copy(source_path("tests/hugging_face/gpt2"), place / "model");
     check_exit(run("convert model model.h5", place), 0);
 }
 
 Result convert(const fs::path& place, const std::string& arguments, const std::string& more) {
     return run(arguments, place, 0,
-               "LD_PRELOAD=" LOCKSTEP_FAULTY_CALLS " LOCKSTEP_CALLS_RANK=0 LOCKSTEP_CALLS_FOLDER=" + place.string() +
+               "LD_PRELOAD=" + build_path("tests/fault/libfaulty_calls.so") +
+                   " LOCKSTEP_CALLS_RANK=0 LOCKSTEP_CALLS_FOLDER=" + place.string() +
                    " LOCKSTEP_CALLS_LOG=" + (place / "calls.txt").string() + more);
 }
 

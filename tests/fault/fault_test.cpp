@@ -288,9 +288,8 @@ BOOST_AUTO_TEST_CASE(on_several_nodes) {
                "/dev/shm && exec \"$@\"' sh \"$@\"\n");
     fs::permissions(place.path() / "node", fs::perms::owner_all);
     const auto on_nodes = [&](const std::string& arguments, const std::string& fault) {
-        return "env UCX_TLS=sysv,self MPIR_CVAR_NOLOCAL=1 LOCKSTEP_FAULT=" + fault + " " +
-               std::string(LOCKSTEP_MPIEXEC) + " -np 4 ./node " + lockstep_program +
-               " train run.toml --set batch.micro=1 " + arguments;
+        return "env UCX_TLS=sysv,self MPIR_CVAR_NOLOCAL=1 LOCKSTEP_FAULT=" + fault + " " + mpi_launcher() +
+               " -np 4 ./node " + lockstep_program + " train run.toml --set batch.micro=1 " + arguments;
     };
     {
         const Result result = Process(on_nodes("--set watchdog.seconds=3", "step_end:2:11:stop"), place.path()).wait();
@@ -321,8 +320,8 @@ BOOST_AUTO_TEST_CASE(a_launcher_that_does_nothing) {
     const Workplace place;
     write_file(place.path() / "keep", "#!/bin/sh\n\"$@\"\ncode=$?\n[ $code -gt 128 ] && sleep 20\nexit $code\n");
     fs::permissions(place.path() / "keep", fs::perms::owner_all);
-    const Result result = Process("env LOCKSTEP_FAULT=step_end:1:11:kill " + std::string(LOCKSTEP_MPIEXEC) +
-                                      " -np 3 ./keep " + lockstep_program + " train run.toml",
+    const Result result = Process("env LOCKSTEP_FAULT=step_end:1:11:kill " + mpi_launcher() + " -np 3 ./keep " +
+                                      lockstep_program + " train run.toml",
                                   place.path())
                               .wait();
     BOOST_TEST(result.exit_code == 1, result);
@@ -344,7 +343,7 @@ BOOST_AUTO_TEST_CASE(ranks_in_process_namespaces_of_their_own) {
     const Workplace place;
     write_file(place.path() / "node", "#!/bin/sh\nexec unshare --pid --fork \"$@\"\n");
     fs::permissions(place.path() / "node", fs::perms::owner_all);
-    Process process("env UCX_TLS=sysv,self MPIR_CVAR_NOLOCAL=1 " + std::string(LOCKSTEP_MPIEXEC) + " -np 2 ./node " +
+    Process process("env UCX_TLS=sysv,self MPIR_CVAR_NOLOCAL=1 " + mpi_launcher() + " -np 2 ./node " +
                         lockstep_program + " train run.toml --set schedule.steps=1000000 --set checkpoint.every=0",
                     place.path());
     BOOST_TEST_REQUIRE(wait_until([&] { return !metrics_of(place.path()).empty(); }));

@@ -30,7 +30,7 @@ std::string without_numbers(const std::string& path) {
 }
 
 std::string environment(const fs::path& folder, int rank, const std::string& more) {
-    return "LD_PRELOAD=" LOCKSTEP_FAULTY_CALLS " LOCKSTEP_CALLS_FOLDER=" + folder.string() +
+    return "LD_PRELOAD=" + build_path("tests/fault/libfaulty_calls.so") + " LOCKSTEP_CALLS_FOLDER=" + folder.string() +
            " LOCKSTEP_CALLS_RANK=" + std::to_string(rank) + " " + more;
 }
 

@@ -10,6 +10,7 @@
 #include "hdf5/hdf5.hpp"
 #include "model/mixer.hpp"
 #include "model/mixers/registry.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 
@@ -34,7 +35,7 @@ void check_near(const Tensor& actual, const std::vector<float>& expected, double
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(the_layer_agrees_with_qwen3_next) {
-    const hdf5::File file = hdf5::File::open(LOCKSTEP_GOLDEN_LAYER);
+    const hdf5::File file = hdf5::File::open(tests::source_path("tests/golden/mixers/gated_deltanet.h5"));
     config::ModelDescription model;
     model.mixers = {"gated-deltanet"};
     model.vocabulary = 16;

@@ -13,6 +13,7 @@
 #include "device/parallel.hpp"
 #include "hdf5/hdf5.hpp"
 #include "model/stage.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 
@@ -171,7 +172,8 @@ std::vector<std::string> files_to_try() {
     std::vector<std::string> files(suite.argv + 1, suite.argv + suite.argc);
     if (files.empty()) {
         const char* folder = std::getenv("LOCKSTEP_GOLDEN");
-        for (const auto& entry : std::filesystem::directory_iterator(folder ? folder : LOCKSTEP_GOLDEN_FOLDER))
+        for (const auto& entry :
+             std::filesystem::directory_iterator(folder ? std::string(folder) : tests::source_path("tests/golden")))
             if (entry.path().extension() == ".h5") files.push_back(entry.path().string());
     }
     std::sort(files.begin(), files.end());

@@ -14,6 +14,7 @@
 #include "kernels/backend.hpp"
 #include "model/decoder.hpp"
 #include "model/stage.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 
@@ -102,7 +103,7 @@ BOOST_AUTO_TEST_CASE(the_logits_are_those_of_the_other_program) {
     const auto& suite = boost::unit_test::framework::master_test_suite();
     std::vector<std::string> folders(suite.argv + 1, suite.argv + suite.argc);
     if (folders.empty())
-        for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_CASES))
+        for (const auto& entry : std::filesystem::directory_iterator(tests::source_path("tests/hugging_face")))
             if (entry.is_directory()) folders.push_back(entry.path().string());
     std::sort(folders.begin(), folders.end());
     BOOST_TEST_REQUIRE(!folders.empty());

@@ -12,6 +12,7 @@
 #include "cluster/binding.hpp"
 #include "cluster/placement.hpp"
 #include "device/parallel.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 using namespace lockstep::cluster;
@@ -126,7 +127,7 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_can_be_given) {
 
 BOOST_AUTO_TEST_CASE(a_topology_of_another_node_binds_nothing) {
     const std::string before = binding_of_thread();
-    const std::string path = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/unit/cluster/topologies/eight_gpus.xml";
+    const std::string path = tests::source_path("tests/unit/cluster/topologies/eight_gpus.xml");
     RankSeat seat;
     seat.cores = seat.helpers = CpuSet({0});
     bind_process(std::make_shared<const Topology>(Topology::from_xml(path)), seat, false);

@@ -9,6 +9,7 @@
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
 #include "exchange/folder.hpp"
+#include "places.hpp"
 #include "unit/exchange/files.hpp"
 
 using namespace lockstep;
@@ -39,7 +40,7 @@ class SharedFolder {
 
 std::vector<std::string> cases() {
     std::vector<std::string> folders;
-    for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/tests/hugging_face"))
+    for (const auto& entry : fs::directory_iterator(source_path("tests/hugging_face")))
         if (exchange::is_folder(entry.path().string())) folders.push_back(entry.path().string());
     std::sort(folders.begin(), folders.end());
     return folders;

@@ -20,6 +20,7 @@
 #include "analysis/load/guard.hpp"
 #include "analysis/program.hpp"
 #include "base/clock.hpp"
+#include "places.hpp"
 #include "unit/analysis/damage.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
@@ -187,7 +188,7 @@ const std::vector<Command>& commands() {
         {{"sweep", "--format", "json"}, true},
         {{"compare", "--format", "json"}, true},
         {{"report", "--out", "/dev/null"}, true},
-        {{"predict", "--format", "json", "--hardware", LOCKSTEP_SOURCE_DIR "/tests/unit/analysis/small_cluster.toml"},
+        {{"predict", "--format", "json", "--hardware", tests::source_path("tests/unit/analysis/small_cluster.toml")},
          true},
         {{"export", "--to", "chrome"}},
         {{"export", "--to", "otf2"}},
@@ -225,7 +226,7 @@ class Fuzzer {
             if (outcome.errors.find("ended with signal") != std::string::npos) ++crashes_;
             const std::string problem = complaint(words, outcome);
             if (problem.empty()) continue;
-            const std::string kept = fmt::format("{}/fuzz-{}.h5", LOCKSTEP_BINARY_DIR, seed);
+            const std::string kept = tests::build_path(fmt::format("fuzz-{}.h5", seed));
             write(kept, bytes);
             BOOST_ERROR(fmt::format("FUZZ_SEED={} ({}), {}: {}\n{}", seed, kept, fmt::join(words, " "), problem,
                                     outcome.errors));

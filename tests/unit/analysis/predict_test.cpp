@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "places.hpp"
 #include "unit/analysis/program.hpp"
 #include "unit/analysis/report_runs.hpp"
 
@@ -15,7 +16,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-const std::string machine = LOCKSTEP_SOURCE_DIR "/tests/unit/analysis/small_cluster.toml";
+const std::string machine = lockstep::tests::source_path("tests/unit/analysis/small_cluster.toml");
 
 struct Runs {
     TemporaryFolder folder{"predict"};

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "places.hpp"
 #include "unit/analysis/text.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
@@ -23,7 +24,7 @@ struct Output {
 inline Output analyze(const trace::test::TemporaryFolder& folder, const std::string& arguments,
                       const std::string& before = "") {
     const std::string errors = folder / "stderr.txt";
-    const std::string command = before + " " LOCKSTEP_BINARY_DIR "/bin/lockstep-analyze " + arguments + " 2>" + errors;
+    const std::string command = before + " " + tests::build_path("bin/lockstep-analyze ") + arguments + " 2>" + errors;
     Output output;
     FILE* pipe = ::popen(command.c_str(), "r");
     BOOST_REQUIRE(pipe != nullptr);

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 
+#include "places.hpp"
 #include "unit/analysis/program.hpp"
 
 using namespace lockstep::analysis::test;
@@ -11,7 +12,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-const std::string tables = LOCKSTEP_SOURCE_DIR "/tests/unit/analysis/published/";
+const std::string tables = lockstep::tests::source_path("tests/unit/analysis/published/");
 
 void import(const TemporaryFolder& folder, const std::string& table) {
     const Output output = analyze(folder, "import " + tables + table + " --out " + (folder / "runs"));

@@ -4,6 +4,7 @@
 #include "checkpoint_fixture.hpp"
 #include "device/parallel.hpp"
 #include "hdf5/hdf5.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 using namespace lockstep::checkpoint_tests;
@@ -105,7 +106,7 @@ BOOST_AUTO_TEST_CASE(files_of_a_tokenizer_of_none_one_and_several_blocks_are_kep
 }
 
 BOOST_AUTO_TEST_CASE(a_file_of_the_first_form_has_its_sentencepiece_model) {
-    const std::string path = LOCKSTEP_SOURCE_DIR "/tests/compatibility/sentencepiece.h5";
+    const std::string path = tests::source_path("tests/compatibility/sentencepiece.h5");
     const Contents contents = checkpoint::read_contents(path);
     BOOST_TEST(contents.tokenizer_kind == "sentencepiece");
     BOOST_TEST_REQUIRE(contents.tokenizer_files.size() == 1u);

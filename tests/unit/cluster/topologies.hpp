@@ -4,11 +4,12 @@
 #include <string>
 
 #include "cluster/hardware.hpp"
+#include "places.hpp"
 
 namespace lockstep::test {
 
 inline std::string topology_path(const std::string& name) {
-    return std::string(LOCKSTEP_SOURCE_DIR) + "/tests/unit/cluster/topologies/" + name + ".xml";
+    return tests::source_path("tests/unit/cluster/topologies/" + name + ".xml");
 }
 
 inline cluster::Hardware hardware_of(const std::string& name) {

@@ -4,12 +4,13 @@
 #include <stdexcept>
 
 #include "config_test.hpp"
+#include "places.hpp"
 
 using namespace lockstep::config;
 
 BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
     const RunDescription run =
-        read_run_description(LOCKSTEP_SOURCE_DIR "/tests/compatibility/run-description.toml", {});
+        read_run_description(lockstep::tests::source_path("tests/compatibility/run-description.toml"), {});
     check(run);
     BOOST_TEST(run.run.name == "kept");
     BOOST_TEST(run.run.folder == "old runs");
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(an_older_descriptions_model_is_whole) {
         if (!later) older += line + "\n";
     }
     BOOST_TEST(left_out == 9);
-    const std::string path = std::string(LOCKSTEP_BINARY_DIR) + "/older_description.toml";
+    const std::string path = lockstep::tests::build_path("older_description.toml");
     std::ofstream(path) << older;
     BOOST_TEST(read_run_description(path, {}, never).model.width == 64);
     BOOST_CHECK_THROW(read_run_description("", {"init.from=gone.h5", "model.width=64"}, never), std::runtime_error);

@@ -5,6 +5,7 @@
 #include "config/keys.hpp"
 #include "config/plain_value.hpp"
 #include "config_test.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 using namespace lockstep::config;
@@ -424,7 +425,7 @@ BOOST_AUTO_TEST_CASE(a_section_is_printed_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(files_are_read_and_missing_ones_named) {
-    const std::string path = std::string(LOCKSTEP_BINARY_DIR) + "/config_test.toml";
+    const std::string path = tests::build_path("config_test.toml");
     std::ofstream(path) << small_run();
     BOOST_TEST(read_run_description(path, {"run.seed=3"}).run.seed == 3u);
     std::ofstream(path, std::ios::trunc).flush();
@@ -432,12 +433,12 @@ BOOST_AUTO_TEST_CASE(files_are_read_and_missing_ones_named) {
     BOOST_TEST(read_run_description("", {}).run.seed == 1u);
     check_contains(sentence_of([] { read_run_description("/no/such/run.toml", {}); }),
                    "/no/such/run.toml cannot be read: No such file");
-    check_contains(sentence_of([] { read_run_description(LOCKSTEP_SOURCE_DIR, {}); }), "is a folder");
+    check_contains(sentence_of([] { read_run_description(tests::source_path(""), {}); }), "is a folder");
 }
 
 // docs/run-description.md has one table row for every key, in order: neither can change without the other.
 BOOST_AUTO_TEST_CASE(the_documentation_lists_every_key) {
-    std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR) + "/docs/run-description.md");
+    std::ifstream file(tests::source_path("docs/run-description.md"));
     BOOST_REQUIRE(file.is_open());
     std::vector<std::string> rows;
     for (std::string line; std::getline(file, line);)

@@ -12,6 +12,7 @@
 #include "data/token_file.hpp"
 #include "hdf5/hdf5.hpp"
 #include "megatron_files.hpp"
+#include "places.hpp"
 #include "unit/data/letters.hpp"
 #include "unit/data/temporary_folder.hpp"
 
@@ -118,7 +119,7 @@ BOOST_AUTO_TEST_CASE(tokenizers_give_the_ends_too) {
     tokenizers.push_back(open_tokenizer(training.out));
 #endif
 #ifdef LOCKSTEP_HUGGINGFACE
-    tokenizers.push_back(open_tokenizer(LOCKSTEP_SOURCE_DIR "/tests/unit/data/tokenizers/gpt2.json"));
+    tokenizers.push_back(open_tokenizer(source_path("tests/unit/data/tokenizers/gpt2.json")));
 #endif
     for (const auto& tokenizer : tokenizers) {
         BOOST_REQUIRE(tokenizer->boundary() >= 0);
@@ -165,7 +166,7 @@ BOOST_AUTO_TEST_CASE(megatron_pairs_have_documents_of_sequences) {
 BOOST_AUTO_TEST_CASE(files_without_ends_are_refused) {
     const TemporaryFolder folder;
     const std::string flat = folder.write("a.bin", as_uint16({1, 2, 3})),
-                      older = LOCKSTEP_SOURCE_DIR "/tests/compatibility/sentencepiece-tokens.h5";
+                      older = source_path("tests/compatibility/sentencepiece-tokens.h5");
     const auto open = [](const std::string& path) {
         SourceOptions options;
         options.paths = {path};

@@ -16,6 +16,7 @@
 #include "data/token_file.hpp"
 #include "device/parallel.hpp"
 #include "hdf5/hdf5.hpp"
+#include "places.hpp"
 #include "unit/data/temporary_folder.hpp"
 
 using namespace lockstep;
@@ -251,7 +252,7 @@ BOOST_AUTO_TEST_CASE(other_files_are_no_token_files) {
 }
 
 BOOST_AUTO_TEST_CASE(a_file_of_the_first_version_has_its_sentencepiece_model) {
-    const std::string path = LOCKSTEP_SOURCE_DIR "/tests/compatibility/sentencepiece-tokens.h5";
+    const std::string path = tests::source_path("tests/compatibility/sentencepiece-tokens.h5");
     const TokenFileInfo info = read_token_file_info(path);
     BOOST_TEST(hdf5::File::open(path).read_integer("/", "format_version") == 1);
     BOOST_TEST(info.tokenizer_kind == "sentencepiece");

@@ -7,6 +7,7 @@
 #include "data/token_file.hpp"
 #include "data/tokenizer.hpp"
 #include "device/parallel.hpp"
+#include "places.hpp"
 #include "unit/data/temporary_folder.hpp"
 
 using namespace lockstep;
@@ -114,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_model_is_taken_where_the_json_beside_it_is_not_implemente
     // Damage is not passed over.
     BOOST_TEST(kind_with("{") == "huggingface");
     check_error([&] { open_tokenizer(both); }, ExitCode::damaged, {"tokenizer.json"});
-    BOOST_TEST(kind_with(read_file(LOCKSTEP_SOURCE_DIR "/tests/unit/data/tokenizers/gpt2.json")) == "huggingface");
+    BOOST_TEST(kind_with(read_file(tests::source_path("tests/unit/data/tokenizers/gpt2.json"))) == "huggingface");
     BOOST_TEST(open_tokenizer(both)->kind() == "huggingface");
     BOOST_TEST((open_tokenizer(both)->files() == read_tokenizer_files(both)));
 }

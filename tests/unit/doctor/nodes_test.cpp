@@ -11,13 +11,14 @@
 #include "doctor/differences.hpp"
 #include "doctor/known_settings.hpp"
 #include "doctor/node_facts.hpp"
+#include "places.hpp"
 
 using namespace lockstep::doctor;
 
 namespace {
 
 std::string root_of(const std::string& name) {
-    return std::string(LOCKSTEP_SOURCE_DIR) + "/tests/unit/doctor/nodes/" + name;
+    return lockstep::tests::source_path("tests/unit/doctor/nodes/" + name);
 }
 
 NodeFacts node(const std::string& name, const Environment& environment = {}) {
@@ -250,7 +251,7 @@ BOOST_AUTO_TEST_CASE(nodes_that_were_expected) {
 }
 
 BOOST_AUTO_TEST_CASE(every_known_setting_is_documented) {
-    std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR) + "/docs/doctor.md");
+    std::ifstream file(lockstep::tests::source_path("docs/doctor.md"));
     const std::string page{std::istreambuf_iterator<char>(file), {}};
     BOOST_TEST(known_settings().size() == 12u);
     for (const KnownSetting& setting : known_settings()) {

@@ -13,6 +13,7 @@
 #include "exchange/peft.hpp"
 #include "files.hpp"
 #include "model/parameter_description.hpp"
+#include "places.hpp"
 #include "unit/data/damage.hpp"
 
 using namespace lockstep;
@@ -155,7 +156,7 @@ std::uint64_t bytes_of(const fs::path& folder) {
 BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_a_sentence) {
     const long count = damaged_files(1500);
     std::vector<fs::path> cases;
-    for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/tests/hugging_face"))
+    for (const auto& entry : fs::directory_iterator(source_path("tests/hugging_face")))
         if (entry.is_directory()) cases.push_back(entry.path());
     std::sort(cases.begin(), cases.end());
     BOOST_TEST_REQUIRE(!cases.empty());
@@ -205,7 +206,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_a_sentence) {
                 BOOST_TEST(std::string(error.what()).size() < 2000u);
                 ++(said ? refused : not_whole);
             }
-            const std::uint64_t beside = adapters ? bytes_of(LOCKSTEP_SOURCE_DIR "/tests/hugging_face/llama") : 0;
+            const std::uint64_t beside = adapters ? bytes_of(source_path("tests/hugging_face/llama")) : 0;
             const std::uint64_t bytes = bytes_of(folder) + beside, most = 200 * bytes + (8 << 20);
             BOOST_TEST(allocated < most, allocated << " bytes of memory for files of " << bytes);
             BOOST_TEST(largest < 40 * bytes + (1 << 20), largest << " bytes of memory at once for files of " << bytes);

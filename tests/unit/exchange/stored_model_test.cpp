@@ -9,13 +9,14 @@
 #include "exchange/convert.hpp"
 #include "exchange/stored_model.hpp"
 #include "files.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 using namespace lockstep::tests;
 
 namespace {
 
-const std::string models = LOCKSTEP_SOURCE_DIR "/tests/hugging_face/";
+const std::string models = source_path("tests/hugging_face/");
 
 std::uint64_t mix(std::uint64_t x) {
     x ^= x >> 30;

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "hdf5/hdf5.hpp"
+#include "places.hpp"
 
 using namespace lockstep;
 using hdf5::ElementType;
@@ -16,7 +17,7 @@ using Names = std::vector<std::string>;
 namespace {
 
 std::string test_file(const std::string& name) {
-    const std::string folder = std::string(LOCKSTEP_BINARY_DIR) + "/test-data/hdf5";
+    const std::string folder = tests::build_path("test-data/hdf5");
     std::filesystem::create_directories(folder);
     return folder + "/" + name + ".h5";
 }
@@ -178,7 +179,7 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_opened_say_why) {
     const std::string path = test_file("opening");
     std::filesystem::remove(path);
     BOOST_CHECK_EXCEPTION(File::open(path), Error, error_has(ExitCode::usage, "does not exist"));
-    BOOST_CHECK_EXCEPTION(File::open(LOCKSTEP_BINARY_DIR), Error, error_has(ExitCode::usage, "is not a file"));
+    BOOST_CHECK_EXCEPTION(File::open(tests::build_path("")), Error, error_has(ExitCode::usage, "is not a file"));
     std::ofstream(path).put('x');
     BOOST_CHECK_EXCEPTION(File::open(path), Error, error_has(ExitCode::damaged, "signature"));
     std::filesystem::resize_file(path, 0);

@@ -7,6 +7,7 @@
 #include "cost/described_prices.hpp"
 #include "cost/product_time.hpp"
 #include "cost/time_model.hpp"
+#include "places.hpp"
 #include "plan/fit.hpp"
 
 using namespace lockstep;
@@ -56,7 +57,7 @@ double step_seconds(const Machine& machine, const Job& job, const Layout& layout
     return described_step_time(machine, job, layout, memory_use(machine, job, layout)).total();
 }
 
-const char* measured_table = LOCKSTEP_SOURCE_DIR "/tests/plan/a100_3d_topologies.csv";
+const std::string measured_table = tests::source_path("tests/plan/a100_3d_topologies.csv");
 
 }  // namespace
 
