@@ -202,7 +202,23 @@ void fill_in_totals(ImportedRun& run) {
         rank.at(TimeColumn::total) = rank.parts_of_total();
         any = any || std::isfinite(rank.at(TimeColumn::total));
     }
-    if (any) run.remarks.push_back("The table gives no total; the sum of the times it gives is assumed.");
+    if (any) {
+        run.remarks.push_back("The table gives no total; the sum of the times it gives is assumed.");
+        return;
+    }
+    // Published tables often have rates only.
+    const double rate = run.rank.front().tokens_per_second;
+    if (!run.whole || !(rate > 0)) return;
+    double tokens = static_cast<double>(run.setting("tokens"));
+    if (tokens > 0) {
+        run.remarks.push_back("The table gives a rate and no time; tokens / tokens_per_second is assumed.");
+    } else {
+        tokens = static_cast<double>(run.setting("batch")) * static_cast<double>(run.setting("length"));
+        if (!(tokens > 0)) return;
+        run.remarks.push_back(
+            "The table gives a rate and no time; the time is that of one step, batch * length / tokens_per_second.");
+    }
+    for (ImportedRank& rank : run.rank) rank.at(TimeColumn::total) = tokens / rate;
 }
 
 // Memory and settings alone say nothing about scaling.
