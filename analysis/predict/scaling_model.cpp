@@ -11,13 +11,24 @@ namespace lockstep::analysis {
 namespace {
 
 // Positions behind the unknowns of the terms, two each: crowding, the wait's two, the exchange's.
-enum : std::size_t { crowding, spread, tail, hidden, node_rate, node_latency, network_rate, network_latency, traffic };
+enum : std::size_t {
+    crowding,
+    spread,
+    tail,
+    hidden,
+    node_rate,
+    node_latency,
+    network_rate,
+    network_latency,
+    traffic,
+    ring
+};
 
 constexpr double control_messages = 3;  // small sums over all ranks in a step: loss, norm, control
 constexpr double reached = 0.8;         // share of a link's rate that is believed to be reached
 constexpr double least_latency_us = 0.1;
 // Where the bytes of the gradients are not known: shares of the whole time that a node's link would take for them.
-constexpr double guessed_bytes = 0.002, guessed_messages = 0.0001;
+constexpr double guessed_bytes = 0.002, guessed_messages = 0.0001, guessed_ring = 0.3;
 
 double normal_share(double quantile) {
     return 0.5 * std::erfc(-quantile / std::sqrt(2.0));
@@ -112,6 +123,10 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine&
     const bool guess = !(program_.gradient_bytes > 0);
     all.push_back({"traffic", guess ? "bytes and messages, relative to the estimate" : "bytes, relative to the count",
                    false, guess, 0, guess ? 2.3 : 0.02});
+    // Trees take the logarithm of the groups; rings, and optimizer states divided among all ranks, as many messages as
+    // there are groups. Which of them a library takes differs with its version and the size.
+    all.push_back({"ring", "messages in turn for each further node, beside the logarithm", false, true,
+                   std::log(guess ? guessed_ring : 0.03), guess ? 2.3 : 2.0});
     if (guess) {
         const double whole = std::accumulate(seconds.begin(), seconds.end(), 0.0);
         program_.gradient_bytes = guessed_bytes * whole * node / 2;
@@ -129,11 +144,12 @@ double ScalingModel::exchange(const Scale& scale, const double* links, double wi
     const double node_rate_is = std::exp(links[node_rate]), network_rate_is = std::exp(links[network_rate]);
     const double node_message = std::exp(links[node_latency]), network_message = std::exp(links[network_latency]);
     const double more = std::exp(links[traffic]);
+    const double between = hops(groups) + std::exp(links[ring]) * (groups - 1);
     // One half of an all-reduce: a sum that is scattered, or parts that are gathered. Inside the node first; then each
     // device sends its part between the nodes, all of a node through its cards.
     const auto half = [&](double bytes) {
         const double beside = std::min(program_.shards, on_node);  // devices with different parameters
-        return more * (steps_ * program_.buckets * (hops(near) * node_message + hops(groups) * network_message) +
+        return more * (steps_ * program_.buckets * (hops(near) * node_message + between * network_message) +
                        bytes * ((near - 1) / near / node_rate_is + (groups - 1) / groups * beside / network_rate_is));
     };
     double seconds = steps_ * control_messages * (hops(on_node) * node_message + hops(scale.nodes) * network_message);
