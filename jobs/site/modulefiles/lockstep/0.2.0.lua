@@ -1,12 +1,12 @@
 -- Lockstep as an environment module, for Lmod.
 --
 -- How to use:
---   1. Install: make install PREFIX=/apps/lockstep/0.1.0, with the modules of the compiler, MPI and HDF5 loaded that it is to
+--   1. Install: make install PREFIX=/apps/lockstep/0.2.0, with the modules of the compiler, MPI and HDF5 loaded that it is to
 --      run with.
 --   2. Write that folder below, and the names of those modules.
---   3. Copy this file to MODULEPATH: …/modulefiles/lockstep/0.1.0.lua. Then: module load lockstep/0.1.0
+--   3. Copy this file to MODULEPATH: …/modulefiles/lockstep/0.2.0.lua. Then: module load lockstep/0.2.0
 --   Before step 3 it can be tried with: module use jobs/site/modulefiles
-local prefix = "/apps/lockstep/0.1.0"
+local prefix = "/apps/lockstep/0.2.0"
 
 help([[
 Lockstep trains transformer and TTT language models with MPI.
@@ -15,7 +15,7 @@ Lockstep trains transformer and TTT language models with MPI.
 The documentation and the job scripts are in $LOCKSTEP_DOCUMENTATION.
 ]])
 whatis("Name: Lockstep")
-whatis("Version: 0.1.0")
+whatis("Version: 0.2.0")
 whatis("Description: trains transformer and TTT language models with MPI on CPUs and GPUs")
 
 conflict("lockstep")
