@@ -68,10 +68,10 @@ void write_settings(Lines& lines, double seconds, const config::RunDescription& 
     set("opt_base_learning_rate", run.schedule.peak_lr);
     set("opt_end_learning_rate", run.schedule.final_lr);
     set("opt_learning_rate_warmup_steps", run.schedule.warmup);
-    const std::int64_t last_part = schedule.decay_steps > 0 ? schedule.decay_steps : schedule.steps / 5;  // of wsd
     if (schedule.steps > 0 && schedule.kind != config::ScheduleKind::constant)
-        set("opt_learning_rate_decay_steps",
-            schedule.kind == config::ScheduleKind::wsd ? last_part : schedule.steps - schedule.warmup);
+        set("opt_learning_rate_decay_steps", schedule.kind == config::ScheduleKind::wsd
+                                                 ? schedule.final_decay(schedule.steps)
+                                                 : schedule.steps - schedule.warmup);
     set("opt_learning_rate_decay_schedule", schedule_words(run.schedule));
     set("opt_gradient_clip_norm", run.optimizer.clip);
     set("opt_weight_decay", run.optimizer.weight_decay);

@@ -363,6 +363,9 @@ std::vector<Key> keys_of(RunDescription& description) {
         {"trace.events_every", &description.trace.events_every,
          "Record individual events and their communication bytes (for `export --to chrome`) in the first step and in "
          "every step that is a multiple of this. 0: never."});
+    keys.push_back(
+        {"trace.counters", &description.trace.counters,
+         "Read the energy counters, and on CPUs the processor counters, in every step, where there are any."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
                     "A rank without progress for this long ends the run with exit code 5. 0: off."});
     keys.push_back(

@@ -87,6 +87,9 @@ struct ScheduleSection {
     std::int64_t warmup = 0;
     double peak_lr = 0, final_lr = 0;
     std::int64_t decay_steps = 0;  // wsd: the last steps that fall to final_lr; 0: a fifth
+
+    // wsd, of a run of `all` steps.
+    std::int64_t final_decay(std::int64_t all) const { return decay_steps > 0 ? decay_steps : all / 5; }
 };
 
 struct LossScale {
@@ -136,6 +139,7 @@ struct LogSection {
 struct TraceSection {
     TraceDetail detail = TraceDetail::phase;
     std::uint64_t events_every = 100;  // steps
+    bool counters = true;              // of energy and of the processors
 };
 
 struct WatchdogSection {

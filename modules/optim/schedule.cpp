@@ -22,8 +22,7 @@ double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps
         case config::ScheduleKind::cosine:
             return last + (peak - last) * 0.5 * (1 + std::cos(std::numbers::pi * share(schedule.warmup)));
         case config::ScheduleKind::wsd: {
-            const std::int64_t decay = schedule.decay_steps > 0 ? schedule.decay_steps : steps / 5;
-            const std::int64_t first = std::max(schedule.warmup, steps - decay);
+            const std::int64_t first = std::max(schedule.warmup, steps - schedule.final_decay(steps));
             return step <= first ? peak : peak + (last - peak) * share(first);
         }
         case config::ScheduleKind::constant:

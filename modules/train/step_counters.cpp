@@ -11,6 +11,7 @@
 namespace lockstep::train {
 
 StepCounters::StepCounters(const Launch& launch) : launch_(launch) {
+    if (!launch.description.trace.counters) return;
     begin_energy();
     begin_processors();
 }

@@ -102,6 +102,13 @@ BOOST_AUTO_TEST_CASE(instructions_and_cycles_are_in_metrics_trace_and_summary) {
     BOOST_TEST(contains(read_file(place.path() / "runs/without/log.txt"),
                         "processor counters are not read: no hardware counters (PAPI: the stand-in's error)\n"));
     BOOST_TEST(!contains(read_file(place.path() / "runs/without/metrics.jsonl"), "instructions"));
+
+    const Result off = run(train + "off --set trace.counters=false", place.path(), 2,
+                           "LD_PRELOAD=" + build_path("tests/unit/device/libstand_in_papi.so"));
+    check_exit(off, 0);
+    BOOST_TEST(!contains(read_file(place.path() / "runs/off/log.txt"), "processor counters"));
+    BOOST_TEST(!contains(read_file(place.path() / "runs/off/log.txt"), "energy"));
+    BOOST_TEST(!contains(read_file(place.path() / "runs/off/metrics.jsonl"), "instructions"));
 }
 #endif
 
