@@ -24,6 +24,7 @@ struct Options {
 constexpr auto forward = static_cast<std::size_t>(Phase::forward), other = static_cast<std::size_t>(Phase::other);
 constexpr std::size_t few_ranks =
     16;  // up to so many, every rank of every epoch or step is shown unless told otherwise
+constexpr std::size_t many_ranks = 1024;  // up to so many, every rank of the whole run
 
 Summary summarise(const std::string& path, const Options& options) {
     const trace::Run run = reading(path, Reading::structure, [&] { return trace::open_run(path); });
@@ -35,7 +36,12 @@ Summary summarise(const std::string& path, const Options& options) {
     wanted.figures->ranks_of_epochs = every_rank;
     wanted.figures->ranks_of_steps = every_rank && options.per == "step";
     Measurement measurement = reading(path, Reading::rows, [&] { return measure(run, wanted); });
-    return {configuration_of(run), launches_of(run), status_of(run), path, std::move(*measurement.figures)};
+    return {configuration_of(run),
+            launches_of(run),
+            status_of(run),
+            path,
+            std::move(*measurement.figures),
+            options.ranks == "all" || ranks <= many_ranks};
 }
 
 // An integer where possible: a mean over ranks may be fractional.
@@ -97,13 +103,14 @@ std::vector<Line> lines_of(const Summary& summary, const std::string& per) {
     };
     if (per == "run") {
         std::uint64_t most = 0;
-        add(figures.all, figures.ranks);
+        if (summary.ranks_of_run)
+            add(figures.all, figures.ranks);
+        else
+            add(figures.all, std::vector<RankFigures>());
         for (Line& line : lines)
-            if (const auto* rank = std::get_if<std::int64_t>(&line.rank)) {
-                const std::uint64_t peak = figures.ranks[static_cast<std::size_t>(*rank)].peak;
-                line.peak = static_cast<std::int64_t>(peak);
-                most = std::max(most, peak);
-            }
+            if (const auto* rank = std::get_if<std::int64_t>(&line.rank))
+                line.peak = static_cast<std::int64_t>(figures.ranks[static_cast<std::size_t>(*rank)].peak);
+        for (const RankFigures& rank : figures.ranks) most = std::max(most, rank.peak);
         lines.back().peak = static_cast<std::int64_t>(most);
         return lines;
     }
@@ -365,7 +372,11 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     share_table(page, figures);
     communication_table(page, figures);
     phase_tables(page, summary, "run", "whole run");
-    rank_table(page, figures);
+    if (summary.ranks_of_run)
+        rank_table(page, figures);
+    else
+        page.sentence(fmt::format("{} ranks: --ranks all prints a line for each.",
+                                  with_commas(static_cast<std::int64_t>(figures.ranks.size()))));
     validation_table(page, figures.all.validations);
     if (per != "run") phase_tables(page, summary, per, "by " + per);
     page.heading("Totals");
@@ -427,7 +438,8 @@ void add_summary(CLI::App& program, Action& action) {
         ->capture_default_str();
     command
         ->add_option("--ranks", options->ranks,
-                     "with --per epoch or step: all ranks, only their mean, or auto (all, up to 16 ranks)")
+                     "lines of all ranks, only of their mean (with --per epoch or step), or auto: all ranks of the "
+                     "run up to 1,024, of each epoch or step up to 16")
         ->check(CLI::IsMember({"auto", "all", "mean"}))
         ->capture_default_str();
     command->footer(

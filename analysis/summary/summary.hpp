@@ -16,6 +16,7 @@ struct Summary {
     std::string status;  // status.json as it stands there
     std::string path;
     RunFigures figures;
+    bool ranks_of_run = true;  // lines of each rank of the whole run, not only of their mean
 };
 
 nlohmann::ordered_json json_of(const Summary& summary);

@@ -120,7 +120,7 @@ Json json_of(const Summary& summary) {
     Json& list = all["ranks"] = Json::array();
     std::uint64_t peak = 0;
     for (std::size_t r = 0; r < figures.ranks.size(); ++r) {
-        list.push_back(json_rank(figures.ranks[r], r));
+        if (summary.ranks_of_run) list.push_back(json_rank(figures.ranks[r], r));
         peak = std::max(peak, figures.ranks[r].peak);
     }
     all["average"] = {{"phases", json_phases(figures.all.mean)},

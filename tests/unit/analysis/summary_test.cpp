@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE summary
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -209,6 +210,32 @@ BOOST_AUTO_TEST_CASE(csv_has_a_line_per_rank_and_span) {
     BOOST_TEST(steps.size() == 1u + 4 * 3);
     BOOST_TEST(means.size() == 1u + 4);
     BOOST_TEST(means[2].starts_with("synthetic,2,mean,1,"));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_of_many_ranks_has_lines_of_each_only_where_asked_for) {
+    const TemporaryFolder folder("summary-many");
+    constexpr std::size_t ranks = 1025;
+    const trace::Header header = known_header(ranks);
+    {
+        trace::TraceWriter writer(folder / "run", header, 2);
+        writer.append(known_block(1, 2, ranks));
+        writer.finish();
+    }
+    const auto text = [&](const std::string& arguments) {
+        const Output output = analyze(folder, "summary " + (folder / "run") + " " + arguments);
+        BOOST_TEST(output.code == 0, output.errors);
+        return output.text;
+    };
+    const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+    BOOST_TEST(lines(text("")) < 200);
+    BOOST_TEST(text("").find("1,025 ranks: --ranks all prints a line for each.") != std::string::npos);
+    BOOST_TEST(lines(text("--format csv")) == 2);
+    BOOST_TEST(lines(text("--ranks all --format csv")) == 2 + 1025);
+    const auto json = analyze(folder, "summary --format json " + (folder / "run")).json();
+    BOOST_TEST(json["ranks"].empty());
+    const auto all = analyze(folder, "summary --ranks all --format json " + (folder / "run")).json();
+    BOOST_TEST(all["ranks"].size() == ranks);
+    BOOST_TEST(all["average"] == json["average"]);
 }
 
 BOOST_AUTO_TEST_CASE(text_names_all_that_was_asked_for) {
