@@ -19,7 +19,7 @@ inline const std::vector<std::string>& recorded_names() {
 }
 
 inline std::string recorded_path(const std::string& name) {
-    return tests::source_path("tests/unit/data/tokenizers/" + name + ".json");
+    return lockstep::tests::source_path("tests/unit/data/tokenizers/" + name + ".json");
 }
 
 inline std::string recorded_json(const std::string& name) {
@@ -38,7 +38,7 @@ struct RecordedCase {
 };
 
 inline std::vector<RecordedCase> recorded_cases(const std::string& name) {
-    std::ifstream file(tests::source_path("tests/unit/data/tokenizers/" + name + ".jsonl"));
+    std::ifstream file(lockstep::tests::source_path("tests/unit/data/tokenizers/" + name + ".jsonl"));
     std::vector<RecordedCase> cases;
     for (std::string line; std::getline(file, line);) {
         const auto json = nlohmann::json::parse(line);
