@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_many_ranks_has_lines_of_each_only_where_asked_for)
         BOOST_TEST(output.code == 0, output.errors);
         return output.text;
     };
-    const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+    const auto lines = [](const std::string& page) { return std::count(page.begin(), page.end(), '\n'); };
     BOOST_TEST(lines(text("")) < 200);
     BOOST_TEST(text("").find("1,025 ranks: --ranks all prints a line for each.") != std::string::npos);
     BOOST_TEST(lines(text("--format csv")) == 2);
