@@ -124,9 +124,14 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine&
     all.push_back({"traffic", guess ? "bytes and messages, relative to the estimate" : "bytes, relative to the count",
                    false, guess, 0, guess ? 2.3 : 0.02});
     // Trees take the logarithm of the groups; rings, and optimizer states divided among all ranks, as many messages as
-    // there are groups. Which of them a library takes differs with its version and the size.
-    all.push_back({"ring", "messages in turn for each further node, beside the logarithm", false, true,
-                   std::log(guess ? guessed_ring : 0.03), guess ? 2.3 : 2.0});
+    // there are groups. Which of them a library takes differs with its version and the size. Where the messages are
+    // counted, there is at most one of a ring for each group.
+    if (guess)
+        all.push_back({"ring", "messages in turn for each further node, beside the logarithm", false, true,
+                       std::log(guessed_ring), 2.3});
+    else
+        all.push_back({"ring", "messages in turn for each further node, beside the logarithm", true, true, -1.5, 1});
+    guessed_ = guess;
     if (guess) {
         const double whole = std::accumulate(seconds.begin(), seconds.end(), 0.0);
         program_.gradient_bytes = guessed_bytes * whole * node / 2;
@@ -144,7 +149,7 @@ double ScalingModel::exchange(const Scale& scale, const double* links, double wi
     const double node_rate_is = std::exp(links[node_rate]), network_rate_is = std::exp(links[network_rate]);
     const double node_message = std::exp(links[node_latency]), network_message = std::exp(links[network_latency]);
     const double more = std::exp(links[traffic]);
-    const double between = hops(groups) + std::exp(links[ring]) * (groups - 1);
+    const double between = hops(groups) + (guessed_ ? std::exp(links[ring]) : normal_share(links[ring])) * (groups - 1);
     // One half of an all-reduce: a sum that is scattered, or parts that are gathered. Inside the node first; then each
     // device sends its part between the nodes, all of a node through its cards.
     const auto half = [&](double bytes) {

@@ -87,7 +87,8 @@ class ScalingModel {
     double replicas(const Scale& scale) const { return scale.ranks / program_.shards; }
     ScalingProgram program_;
     std::vector<WorkTerm> terms_;
-    double steps_ = 1;  // that the measured seconds are of, a guess where they are of a whole run
+    bool guessed_ = false;  // the bytes are
+    double steps_ = 1;      // that the measured seconds are of, a guess where they are of a whole run
 };
 
 }  // namespace lockstep::analysis

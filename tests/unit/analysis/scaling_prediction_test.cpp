@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(draws_of_a_linear_problem_have_its_known_mean_and_width) {
 BOOST_AUTO_TEST_CASE(known_rates_and_latencies_come_out_of_the_steps) {
     ScalingProgram of = program();
     of.gradient_bytes = 4e9;
-    of.buckets = 100;
+    of.buckets = 1000;   // so that messages take time at a latency that is believed possible
     of.micro_batch = 1;  // hardly anything is hidden beneath the last micro-batch
     ScalingModel model(of, terms);
     const auto truth = law(of, {{"forward_constant_seconds", std::log(0.05)},
@@ -143,25 +143,26 @@ BOOST_AUTO_TEST_CASE(known_rates_and_latencies_come_out_of_the_steps) {
                                 {"hidden", -1.0},
                                 {"node_bytes_per_second", std::log(9e9)},
                                 {"network_bytes_per_second", std::log(7e9)},
-                                {"network_latency_seconds", std::log(8e-4)}});
+                                {"network_latency_seconds", std::log(8e-5)}});
     std::vector<MeasuredSteps> runs;
     for (const double ranks : {1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0})
         for (const double batch : {64.0, 512.0}) runs.push_back(measured(model, truth, ranks, batch));
     const auto prediction = predict_scaling(of, terms, machine(), runs, {request(CurveKind::strong, 512, {1, 256})});
-    const auto check = [&](const char* name, double expected, double tolerance) {
+    const auto check = [&](const char* name, double expected, double tolerance, bool told = true) {
         const LearnedNumber& one = number(prediction, name);
         BOOST_TEST(near_to(one.value.median, expected) < tolerance,
                    name << " is " << one.value.median << " instead of " << expected);
         BOOST_TEST(one.value.low < expected);
         BOOST_TEST(one.value.high > expected);
-        BOOST_TEST(one.measured, name << " is said not to be measured");
+        BOOST_TEST(one.measured == told, name << " is said to be measured: " << one.measured);
     };
     check("forward_seconds_a_sequence", 0.012, 0.02);
     check("backward_seconds_a_sequence", 0.023, 0.02);
     check("optimizer_constant_seconds", 0.03, 0.05);
     check("node_bytes_per_second", 9e9, 0.15);
     check("network_bytes_per_second", 7e9, 0.15);
-    check("network_latency_seconds", 8e-4, 0.3);
+    // Rings that pass on more messages of less latency would fit nearly as well.
+    check("network_latency_seconds", 8e-5, 0.3, false);
     const double far = model.step(scale_of(of, 256, 512), truth).total();
     BOOST_TEST(near_to(prediction.curves[0].points[1].seconds.median, far) < 0.1);
 }
