@@ -1,17 +1,15 @@
 // lockstep doctor: what is wrong with the links, transports, settings and clocks of a job's nodes.
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "base/table.hpp"
-#include "base/whole_file.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "config/words.hpp"
+#include "doctor/host_list.hpp"
 #include "doctor/report.hpp"
 #include "layout/devices.hpp"
 
@@ -24,34 +22,13 @@ struct Options {
     bool strict = false;
 };
 
-// A host in each line; what follows a # or a blank is a remark, as in the lists of batch systems.
-std::vector<std::string> read_hosts(const std::string& path) {
-    std::istringstream lines(read_text_file(path));
-    std::vector<std::string> hosts;
-    std::int64_t number = 0;
-    for (std::string line; std::getline(lines, line);) {
-        ++number;
-        std::istringstream words(line.substr(0, line.find('#')));
-        std::string host;
-        if (!(words >> host)) continue;
-        host = host.substr(0, host.find(':'));  // "host:4", as MPICH's host files have it
-        const bool is_name =
-            std::all_of(host.begin(), host.end(), [](unsigned char letter) { return letter > ' ' && letter < 0x7f; });
-        if (host.empty() || !is_name)
-            throw usage_error("--nodes-file {}: line {} does not begin with a host", path, number);
-        hosts.push_back(host);
-    }
-    if (hosts.empty()) throw usage_error("--nodes-file {} names no host; write one per line", path);
-    return hosts;
-}
-
 int examine(const Options& options, cluster::Session& session) {
     const TableFormat format = table_format(options.format);
     const auto control = session.make_world_group("doctor");
     const auto device = config::from_word<config::DeviceChoice>(options.device, "--device");
     std::vector<std::string> expected;
     cluster::on_root(*control, [&] {
-        if (options.nodes_file) expected = read_hosts(*options.nodes_file);
+        if (options.nodes_file) expected = doctor::read_host_list(*options.nodes_file);
     });
     const doctor::NcclLog nccl_log;
     layout::Devices devices = layout::open_devices(device, session, true);

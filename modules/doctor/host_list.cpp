@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 #include <tuple>
+
+#include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::doctor {
 namespace {
@@ -68,6 +73,26 @@ std::string host_list(const std::vector<std::string>& hosts) {
         add(numbers.size() == 1 ? before + ranges + after : before + "[" + ranges + "]" + after);
     }
     return text;
+}
+
+std::vector<std::string> read_host_list(const std::string& path) {
+    std::istringstream lines(read_text_file(path));
+    std::vector<std::string> hosts;
+    std::int64_t number = 0;
+    for (std::string line; std::getline(lines, line);) {
+        ++number;
+        std::istringstream words(line.substr(0, line.find('#')));
+        std::string host;
+        if (!(words >> host)) continue;
+        host = host.substr(0, host.find(':'));  // "host:4", as MPICH's host files have it
+        const bool is_name =
+            std::all_of(host.begin(), host.end(), [](unsigned char letter) { return letter > ' ' && letter < 0x7f; });
+        if (host.empty() || !is_name)
+            throw usage_error("--nodes-file {}: line {} does not begin with a host", path, number);
+        hosts.push_back(host);
+    }
+    if (hosts.empty()) throw usage_error("--nodes-file {} names no host; write one per line", path);
+    return hosts;
 }
 
 }  // namespace lockstep::doctor
