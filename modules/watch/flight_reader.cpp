@@ -106,8 +106,9 @@ std::optional<FlightState> read_flight(const std::string& path, std::size_t most
     const std::uint64_t newest = page.operations.load(acquire);
     const std::uint64_t count =
         std::min<std::uint64_t>({newest, most_operations, cluster::FlightPage::kept_operations});
-    for (std::uint64_t sequence = newest - count + 1; sequence <= newest; ++sequence)
-        if (auto operation = operation_of(page, sequence, now)) state.operations.push_back(std::move(*operation));
+    for (std::uint64_t before = count; before-- > 0;)
+        if (auto operation = operation_of(page, newest - before, now))
+            state.operations.push_back(std::move(*operation));
     return state;
 }
 
