@@ -4,10 +4,13 @@
 
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace lockstep::cluster {
 namespace {
+
+constexpr std::size_t most_ranks = std::size_t{1} << 17;  // as many as a trace can have
 
 // Consumes a leading number; false if there is none.
 bool take_number(std::string_view& text, int& number) {
@@ -50,7 +53,10 @@ std::vector<int> rank_list_from(const std::string& text) {
         if (take(rest, '-') && !take_number(rest, last)) return {};
         if (take(rest, ':') && !take_number(rest, step)) return {};
         if (step < 1 || last < first || (!rest.empty() && !take(rest, ','))) return {};
-        for (int rank = first; rank <= last; rank += step) ranks.push_back(rank);
+        for (std::int64_t rank = first; rank <= last; rank += step) {
+            if (ranks.size() == most_ranks) return {};
+            ranks.push_back(static_cast<int>(rank));
+        }
     }
     return ranks;
 }

@@ -7,7 +7,7 @@
 namespace lockstep::cluster {
 
 std::string rank_list_text(const std::vector<int>& ranks);  // ascending
-// Empty if `text` is not of this form.
+// Empty if `text` is not of this form, or names more than 131,072 ranks.
 std::vector<int> rank_list_from(const std::string& text);
 
 }  // namespace lockstep::cluster
