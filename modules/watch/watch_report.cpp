@@ -206,7 +206,9 @@ std::vector<Laggard> find_laggards(const std::vector<RankReport>& ranks, int siz
         std::sort(entry.waiting.begin(), entry.waiting.end());
         laggards.push_back({rank, entry.missing, entry.waiting});
     }
-    const auto add = [&](int rank, const std::string& missing) { laggards.push_back({rank, missing, {}}); };
+    const auto add = [&](int rank, const std::string& missing) {
+        if (rank >= 0 && rank < size) laggards.push_back({rank, missing, {}});
+    };
     if (laggards.empty())
         for (const RankReport& report : ranks)
             if (is_stopped(report) || (is_gone(report) && report.flight.stage == cluster::FlightStage::running))
