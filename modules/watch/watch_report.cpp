@@ -27,7 +27,18 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Only times are fractions. Converting another one to the number that it should be is undefined beyond that's range.
+void check_numbers(const Json& json) {
+    for (const auto& [key, value] : json.items())
+        if (value.is_number_float() && key != "begun_ago" && key != "seconds" && key != "quiet_seconds")
+            throw damaged_error("a node's part of the report is damaged: {} is {}", key, value.dump());
+}
+
 RankReport rank_from(const Json& json) {
+    check_numbers(json);
+    check_numbers(json.at("waiting"));
+    for (const char* list : {"groups", "operations"})
+        for (const Json& each : json.at(list)) check_numbers(each);
     RankReport report;
     json.get_to(report.flight);
     json.at("alive").get_to(report.alive);
