@@ -5,6 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json_number.hpp"
+
 namespace lockstep::analysis {
 
 std::vector<PositionLoss> losses_by_position(const std::string& path) {
@@ -18,6 +20,8 @@ std::vector<PositionLoss> losses_by_position(const std::string& path) {
         const nlohmann::json file = nlohmann::json::parse(stream);
         for (const nlohmann::json& range : file.at("positions")) {
             if (range.at("validation_loss").is_null()) continue;  // where no token has a target
+            for (const char* end : {"first_position", "last_position"})
+                if (!is_whole<std::int64_t>(range.at(end))) return {};
             const PositionLoss loss{range.at("first_position").get<std::int64_t>(),
                                     range.at("last_position").get<std::int64_t>(),
                                     range.at("validation_loss").get<double>()};

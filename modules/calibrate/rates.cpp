@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.hpp"
+#include "base/json_number.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::calibrate {
@@ -205,6 +206,7 @@ std::string to_json(const LaunchRates& rates) {
 std::optional<LaunchRates> rates_from_json(const std::string& text) {
     try {
         const Json all = Json::parse(text);
+        if (!is_whole<int>(all.at("ranks"))) return std::nullopt;
         LaunchRates rates;
         all.at("time").get_to(rates.time);
         all.at("ranks").get_to(rates.ranks);
@@ -215,6 +217,8 @@ std::optional<LaunchRates> rates_from_json(const std::string& text) {
         for (std::size_t number = 0; number < rate_kinds; ++number) {
             const auto entry = kinds.find(kind_texts[number].name);
             if (entry == kinds.end()) continue;
+            if (!is_whole<int>(entry->at("ranks_of_a_group")) || !is_whole<int>(entry->at("groups")))
+                return std::nullopt;
             LaunchRates::Kind& kind = rates.kinds[number];
             entry->at("median").get_to(kind.median);
             entry->at("lowest").get_to(kind.lowest);

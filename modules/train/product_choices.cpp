@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/json_number.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
 #include "cluster/agree.hpp"
@@ -42,6 +43,8 @@ Json json_of(const ProductChoice& choice) {
 }
 
 ProductChoice choice_of(const Json& json) {
+    if (!is_whole<std::int64_t>(json.at("proposals")))
+        throw damaged_error("its number of proposals is {}", json.at("proposals").dump());
     return {json.at("algorithm").get<std::string>(), json.at("seconds").get<double>(),
             json.at("first_seconds").get<double>(), json.at("proposals").get<std::int64_t>()};
 }
