@@ -80,6 +80,7 @@ std::vector<std::string> tokenizer_file_paths(const hdf5::File& file) {
         throw damaged_error("{} is damaged: /tokenizer has {} files; the limit is {}", file.path(), paths.size(),
                             most_tokenizer_files);
     std::uint64_t bytes = 0;
+    const std::uint64_t file_size = paths.empty() ? 0 : file_bytes(file.path());
     for (const auto& path : paths) {
         if (!is_tokenizer_file_name(tokenizer_file_name(path)))
             throw damaged_error("{} is damaged: a file of its tokenizer has an impossible name, /{}", file.path(),
@@ -87,6 +88,8 @@ std::vector<std::string> tokenizer_file_paths(const hdf5::File& file) {
         const auto about = file.info(path);
         if (about.type_name != "uint8" || !about.contiguous || about.dimensions.size() != 1)
             throw damaged_error("{}: /{} is not a contiguous uint8 dataset", file.path(), path);
+        if (about.bytes > file_size)  // before memory is taken for it
+            throw damaged_error("{} is truncated: /{} extends past its end", file.path(), path);
         if (about.bytes > most_tokenizer_bytes - bytes)
             throw damaged_error("{} is damaged: the files of its tokenizer exceed {} bytes", file.path(),
                                 most_tokenizer_bytes);
