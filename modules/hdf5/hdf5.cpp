@@ -1,8 +1,11 @@
 #include "hdf5/hdf5.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -434,8 +437,17 @@ DatasetInfo File::info(const std::string& path) const {
     check(axes, path_, writing_, doing);
     about.dimensions.assign(sizes.begin(), sizes.begin() + axes);
     about.element_bytes = H5Tget_size(type.get());
+    // Sizes that only a damaged file has are not to wrap around, nor to do so where another axis is empty.
+    constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
     about.bytes = about.element_bytes;
-    for (const auto size : about.dimensions) about.bytes *= size;
+    for (const auto size : about.dimensions) {
+        if (size > 0 && about.bytes > most / size)
+            throw damaged_error("{} is damaged: /{} cannot have {} elements", path_, path,
+                                fmt::join(about.dimensions, " x "));
+        about.bytes *= std::max<std::uint64_t>(size, 1);
+    }
+    if (std::find(about.dimensions.begin(), about.dimensions.end(), 0) != about.dimensions.end()) about.bytes = 0;
+    about.stored = H5Dget_storage_size(dataset.get());
     about.contiguous = H5Pget_layout(creation.get()) == H5D_CONTIGUOUS;
     const haddr_t offset = H5Dget_offset(dataset.get());
     about.offset = offset == HADDR_UNDEF ? 0 : offset;

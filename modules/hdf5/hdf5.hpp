@@ -36,6 +36,7 @@ struct DatasetInfo {
     Dimensions dimensions;
     std::size_t element_bytes = 0;
     std::uint64_t bytes = 0;   // of the whole dataset
+    std::uint64_t stored = 0;  // bytes that the file has of it: fewer if compressed, or if parts were never written
     std::uint64_t offset = 0;  // of the first byte in the file; contiguous, allocated datasets only
     bool contiguous = false;
     std::string type_name;  // "uint16", "fp32", …, "record", "other"
