@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/open_file.hpp"
 
 namespace lockstep::trace {
 namespace {
@@ -93,28 +94,41 @@ std::size_t table_rows(const hdf5::File& file, const std::string& name) {
     constexpr std::uint64_t most = 1u << 17;
     if (!file.exists(name)) throw damaged_error("{} is damaged: /{} is missing", file.path(), name);
     const auto about = file.info(name);
-    if (about.dimensions.size() != 1 || about.dimensions[0] > most || about.type_name != "record")
+    constexpr std::size_t fewest_bytes = 8;  // of a row: every column has as many
+    if (about.dimensions.size() != 1 || about.dimensions[0] > most || about.type_name != "record" ||
+        about.element_bytes < fewest_bytes)
         throw damaged_error("{} is damaged: /{} is not a table", file.path(), name);
+    check_stored(file, name, about, about.bytes);
     return about.dimensions[0];
+}
+
+template <class Row>
+void take_row(const Columns<Row>& columns, const hdf5::RecordType& type, const char* record, Row& row) {
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+        const char* field = record + type.fields[c].offset;
+        const auto get = [&](auto& value) { std::memcpy(&value, field, sizeof value); };
+        if (const auto* integer = std::get_if<std::int64_t Row::*>(&columns[c].member))
+            get(row.**integer);
+        else if (const auto* number = std::get_if<double Row::*>(&columns[c].member))
+            get(row.**number);
+        else if (const auto* text = std::get_if<std::string Row::*>(&columns[c].member))
+            (row.**text).assign(field, strnlen(field, widest_text));
+    }
 }
 
 template <class Row>
 std::vector<Row> read_rows(const hdf5::File& file, const std::string& name, const Columns<Row>& columns) {
     const hdf5::RecordType type = record_of(columns, widest_text);
     std::vector<Row> rows(table_rows(file, name));
-    std::vector<char> records(rows.size() * type.bytes, 0);
-    file.read_records(name, type, records.data());
-    for (std::size_t i = 0; i < rows.size(); ++i)
-        for (std::size_t c = 0; c < columns.size(); ++c) {
-            const char* field = records.data() + i * type.bytes + type.fields[c].offset;
-            const auto get = [&](auto& value) { std::memcpy(&value, field, sizeof value); };
-            if (const auto* integer = std::get_if<std::int64_t Row::*>(&columns[c].member))
-                get(rows[i].**integer);
-            else if (const auto* number = std::get_if<double Row::*>(&columns[c].member))
-                get(rows[i].**number);
-            else if (const auto* text = std::get_if<std::string Row::*>(&columns[c].member))
-                (rows[i].**text).assign(field, strnlen(field, widest_text));
-        }
+    // In memory texts are as wide as they can be, which is many times what the file has of most.
+    constexpr std::size_t block = 128;
+    for (std::size_t first = 0; first < rows.size(); first += block) {
+        const std::size_t count = std::min(block, rows.size() - first);
+        std::vector<char> records(count * type.bytes, 0);
+        file.read_rows(name, type, first, count, records.data());
+        for (std::size_t i = 0; i < count; ++i)
+            take_row(columns, type, records.data() + i * type.bytes, rows[first + i]);
+    }
     return rows;
 }
 
@@ -215,6 +229,14 @@ Offsets lay_out(const std::string& path, const Header& header, std::uint64_t row
     offsets.closed = file.info("closed").offset;
     file.close();
     return offsets;
+}
+
+void check_stored(const hdf5::File& file, const std::string& name, const hdf5::DatasetInfo& about,
+                  std::uint64_t bytes) {
+    // Another program may have compressed a trace; 1,032 is the most that deflate makes of a byte.
+    constexpr std::uint64_t most_of_a_byte = 1032;
+    const std::uint64_t most = about.contiguous ? file_bytes(file.path()) : about.stored * most_of_a_byte;
+    if (bytes > most) throw damaged_error("{} is truncated: /{} extends past its end", file.path(), name);
 }
 
 Header read_header(const hdf5::File& file) {

@@ -68,6 +68,9 @@ std::uint64_t bytes_per_row(const Header& header);
 // Creates and closes `path` with space for this many rows and events, none valid yet. Throws fault errors.
 Offsets lay_out(const std::string& path, const Header& header, std::uint64_t rows, std::uint64_t events);
 
+// Damaged error for a dataset of so many bytes of which the file cannot have all, so that no memory is taken for it.
+void check_stored(const hdf5::File& file, const std::string& name, const hdf5::DatasetInfo& about, std::uint64_t bytes);
+
 // The tables /ranks and /regions, and the attributes of /run, of a file opened for reading.
 Header read_header(const hdf5::File& file);
 

@@ -52,7 +52,7 @@ void check_shape(const hdf5::File& file, const std::string& name, const hdf5::Di
     for (std::size_t i = 0; right && i < behind.size(); ++i) right = about.dimensions[i + 1] == behind[i];
     if (!right)
         throw damaged_error("{} is damaged: the shape of /{} does not match the other datasets", file.path(), name);
-    // A wrong shape must not turn into a huge allocation.
+    // A wrong shape must not turn into a huge allocation; nor, below, a right one of which the file has nothing.
     constexpr std::uint64_t most = std::uint64_t{1} << 46;
     std::uint64_t bytes = about.element_bytes;
     for (const auto size : about.dimensions) {
@@ -60,8 +60,7 @@ void check_shape(const hdf5::File& file, const std::string& name, const hdf5::Di
             throw damaged_error("{} is damaged: /{} cannot be that large", file.path(), name);
         bytes *= size;
     }
-    if (about.contiguous && bytes > std::filesystem::file_size(file.path()))
-        throw damaged_error("{} is truncated: /{} extends past its end", file.path(), name);
+    check_stored(file, name, about, bytes);
 }
 
 }  // namespace
