@@ -15,7 +15,8 @@
 namespace lockstep::analysis {
 namespace {
 
-constexpr std::int64_t most_ranks = 1 << 17;  // as many as a trace can hold
+constexpr std::int64_t most_ranks = 1 << 17;   // as many as a trace can hold
+constexpr std::int64_t most_of_all = 1 << 20;  // ranks of all runs together: a few bytes name many, and all take memory
 // Far beyond what is measured, so that a slip of the pen is seen and sums and products stay finite.
 constexpr std::int64_t most_degree = 1 << 20, most_sequences = std::int64_t{1} << 40,
                        most_tokens = 1'000'000'000'000'000'000, most_bytes = std::int64_t{1} << 60;
@@ -327,8 +328,13 @@ std::vector<ImportedRun> runs_of_table(const CsvTable& table, std::vector<std::s
         take_row(table, row, all[known->second]);
     }
     std::vector<ImportedRun> runs;
+    std::int64_t ranks = 0;
     for (Gathered& gathered : all) {
         place_ranks(table, gathered);
+        ranks += gathered.run.ranks;
+        if (ranks > most_of_all)
+            throw usage_error("{} line {}: the runs up to {} have more than {} ranks together; divide the table",
+                              table.path, gathered.run.lines.front(), gathered.run.name, most_of_all);
         fill_in_totals(gathered.run);
         check_measured(table, columns, gathered.run);
         runs.push_back(std::move(gathered.run));
