@@ -1,13 +1,14 @@
 #include "analysis/exchange/imported_trace.hpp"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
+#include "analysis/load/description.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
@@ -134,11 +135,8 @@ trace::RowBatch block_of(const ImportedRun& run, const RegionTable& regions) {
 
 bool is_imported(const std::filesystem::path& description) {
     std::ifstream stream(description);
-    try {
-        return toml::parse(stream)["imported"].is_table();
-    } catch (const toml::parse_error&) {
-        return false;  // what cannot be read is not known to be ours to replace
-    }
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    return description_table(text)["imported"].is_table();  // what cannot be read is not known to be ours to replace
 }
 
 // run.toml comes first: whatever stops the import, what lies there is then known to be imported.

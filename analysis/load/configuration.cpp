@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 
+#include "analysis/load/description.hpp"
 #include "analysis/load/settings.hpp"
 #include "base/clock.hpp"
 
@@ -37,12 +37,7 @@ struct Values {
 };
 
 std::vector<Values> values_of(const trace::Header& header) {
-    toml::table description;
-    try {
-        description = toml::parse(header.description);
-    } catch (const toml::parse_error&) {
-        // An imported or foreign description: what it says stays unknown, the figures do not depend on it.
-    }
+    const toml::table description = description_table(header.description);
     std::vector<Cell> threads;
     for (const auto& rank : header.ranks) threads.emplace_back(rank.threads);
     constexpr std::int64_t damaged = 1 << 30;  // no coordinate is larger

@@ -1,24 +1,16 @@
 #include "analysis/load/settings.hpp"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <limits>
 #include <set>
 
+#include "analysis/load/description.hpp"
 #include "base/error.hpp"
 #include "config/run_description.hpp"
 
 namespace lockstep::analysis {
 namespace {
-
-toml::table parse(const std::string& description) {
-    try {
-        return toml::parse(description);
-    } catch (const toml::parse_error&) {
-        return {};  // a foreign description: what it says stays unknown, no figure depends on it
-    }
-}
 
 std::string words_of(const toml::node& node) {
     if (const auto* text = node.as_string()) return text->get();
@@ -49,7 +41,8 @@ void flatten(const toml::table& table, const std::string& above, Settings& setti
 Settings with_todays_keys(const std::string& description) {
     Settings settings;
     try {
-        flatten(parse(config::to_toml(config::parse_foreign_description(description, "the trace"))), "", settings);
+        flatten(description_table(config::to_toml(config::parse_foreign_description(description, "the trace"))), "",
+                settings);
     } catch (const Error&) {
     }  // none of ours: its own keys are all there is
     return settings;
@@ -95,7 +88,7 @@ std::int64_t host_count(const trace::Header& header) {
 Settings settings_of(const trace::Header& header) {
     const bool imported = header.is_imported();
     Settings settings = imported ? Settings() : with_todays_keys(header.description);
-    flatten(parse(header.description), "", settings);
+    flatten(description_table(header.description), "", settings);
     std::set<std::string> threads, gpus;
     for (const auto& rank : header.ranks) {
         threads.insert(fmt::format("{}", rank.threads));
@@ -113,7 +106,7 @@ Settings settings_of(const trace::Header& header) {
 
 Imported imported_of(const trace::Header& header) {
     Imported imported;
-    const toml::table description = parse(header.description);
+    const toml::table description = description_table(header.description);
     const toml::table* table = description["imported"].as_table();
     if (!table) return imported;
     imported.imported = true;

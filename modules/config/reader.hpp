@@ -1,5 +1,5 @@
 // Values of a TOML text, found and assigned to keys: for run descriptions, their section [plan] and machine files
-// alike. Internal to config/.
+// alike. Internal to config/, but for the parser, which the analysis uses too.
 #pragma once
 
 #include <toml++/toml.h>
