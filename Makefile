@@ -31,7 +31,7 @@ help:
 	@echo 'make test-long    make test, lost nodes, job scripts under a real Slurm, more layouts, make fuzz (about two hours)'
 	@echo 'make test-hours   every fault of every file, every moment of a lost node, mutations of the GPU kernels (hours)'
 	@echo 'make test-openmpi build build/openmpi with Open MPI, run its quick tests (docs/install.md)'
-	@echo 'make fuzz         fuzz lockstep-analyze with damaged traces for $(FUZZ_SECONDS) s, under AddressSanitizer'
+	@echo 'make fuzz         fuzz every reader of files for $(FUZZ_SECONDS) s in all, with libFuzzer and sanitizers (needs clang)'
 	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  report registers, spills and occupancy of all CUDA kernels; fails on unexpected spills'
 	@echo 'make ptx-report   count what the kernels execute at the sizes of real models (PTX_REPORT=--format=json)'
@@ -73,10 +73,12 @@ test-long: build
 test-hours: build
 	$(CTEST) --label-regex hours $(CTEST_FLAGS)
 
+# Goes on from what earlier calls have learnt, in build/fuzz.
 fuzz: dependencies
-	cmake --preset asan $(call GENERATOR,build/asan) $(CMAKE_FLAGS)
-	cmake --build --preset asan --parallel $(JOBS) --target test_analysis_fuzz
-	FUZZ_SECONDS=$(FUZZ_SECONDS) build/asan/bin/test_analysis_fuzz
+	@command -v clang++ >/dev/null || { echo 'make fuzz: clang++ is not found; install clang 14 (Debian: clang libomp-14-dev)' >&2; exit 2; }
+	cmake --preset fuzz $(call GENERATOR,build/fuzz) $(CMAKE_FLAGS)
+	cmake --build --preset fuzz --parallel $(JOBS)
+	tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
 
 # Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out.
 test-openmpi:

@@ -31,6 +31,17 @@ if(LOCKSTEP_SANITIZE)
                          -Wno-maybe-uninitialized)
     target_link_options(lockstep_options INTERFACE -fsanitize=address,undefined)
 endif()
+# The modules are instrumented like the targets, so that libFuzzer sees which of their code an input reaches, and for
+# llvm-cov, which tells how many of their lines that is.
+if(LOCKSTEP_FUZZ)
+    if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        message(FATAL_ERROR "LOCKSTEP_FUZZ needs clang, which brings libFuzzer; this compiler is ${CMAKE_CXX_COMPILER}. "
+                            "Configure with: cmake --preset fuzz, or -DCMAKE_CXX_COMPILER=clang++.")
+    endif()
+    lockstep_cxx_options(-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
+                         -fno-omit-frame-pointer -fprofile-instr-generate -fcoverage-mapping)
+    target_link_options(lockstep_options INTERFACE -fsanitize=address,undefined -fprofile-instr-generate)
+endif()
 if(LOCKSTEP_TESTS)
     target_compile_definitions(lockstep_options INTERFACE LOCKSTEP_FAULT_INJECTION=1)
 endif()

@@ -1,0 +1,11 @@
+// Tables of measured steps, as lockstep plan --fit takes them.
+#include "fuzz/harness.hpp"
+#include "plan/measured_table.hpp"
+
+using namespace lockstep;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string path = fuzz::write_file("measured.csv", fuzz::text_of(data, size));
+    fuzz::judge(size, [&] { plan::read_measured_table(path); });
+    return 0;
+}

@@ -1,0 +1,30 @@
+// What a run's folder keeps for the next launch and for the analysis. Parts: metrics.jsonl, rates.json, positions.json.
+#include <filesystem>
+
+#include "analysis/load/positions.hpp"
+#include "calibrate/rates.hpp"
+#include "fuzz/harness.hpp"
+#include "watch/run_folder.hpp"
+
+using namespace lockstep;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::vector<std::string> parts = fuzz::parts(fuzz::text_of(data, size), 3);
+    const std::string folder = fuzz::folder() + "/run";
+    std::filesystem::remove_all(folder);
+    fuzz::write_file("run/metrics.jsonl", parts[0]);
+    fuzz::write_file("run/rates.json", parts[1]);
+    fuzz::write_file("run/positions.json", parts[2]);
+    fuzz::judge(size, [&] {
+        watch::RunFolder run(folder);
+        run.open_metrics(3);
+        const auto rates = calibrate::rates_from_json(watch::RunFolder::read_rates(folder));
+        if (rates) {
+            calibrate::to_json(*rates);
+            calibrate::slower_than_before(*rates, *rates);
+        }
+        for (const auto& position : analysis::losses_by_position(folder))
+            fuzz::require(position.first >= 1 && position.last >= position.first, "a range of positions that is none");
+    });
+    return 0;
+}
