@@ -90,9 +90,10 @@ class Reader {
     }
 
     const toml::table& parse_or_quote(const std::string& typed, const std::string& place) {
-        check_nesting(typed, place);
+        const std::string toml = "value = " + typed;
+        check_nesting(toml, place);
         try {
-            tables_.push_back(std::make_unique<toml::table>(toml::parse("value = " + typed)));
+            tables_.push_back(std::make_unique<toml::table>(toml::parse(toml)));
             return *tables_.back();
         } catch (const toml::parse_error&) {
             return parse("value = " + toml_text(typed), place);

@@ -327,14 +327,35 @@ struct Collector {
     }
 };
 
+bool can_begin_key(char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
+           letter == '_' || letter == '-' || letter == '"' || letter == '\'';
+}
+
+// Of the header of a table that begins at `at`. toml++ 3.3 asserts that its key begins like one, or assumes it.
+void check_header(std::string_view toml, std::size_t at, const std::string& place) {
+    constexpr std::string_view blanks = " \t";
+    std::size_t key = toml.find_first_not_of(blanks, at + 1);
+    if (key < toml.size() && toml[key] == '[') key = toml.find_first_not_of(blanks, key + 1);
+    if (key < toml.size() && toml[key] != ']' && !can_begin_key(toml[key]))
+        throw usage_error("{} not valid TOML: the header of a table begins with what is no key", place);
+}
+
 }  // namespace
 
 // The parser recurses for each part of a key, and a text of 200 kB can nest deeper than the stack is.
 void check_nesting(std::string_view toml, const std::string& place) {
     constexpr int deepest = 64;
-    int dots = 0;
+    int dots = 0, brackets = 0;
+    bool begins_line = true;
+    if (constexpr std::string_view byte_order_mark = "\xef\xbb\xbf"; toml.starts_with(byte_order_mark))
+        toml.remove_prefix(byte_order_mark.size());
     for (std::size_t i = 0; i < toml.size(); ++i) {
         const char letter = toml[i];
+        if (letter == '[' && begins_line && brackets == 0) check_header(toml, i, place);
+        if (letter == '[' || letter == '{') ++brackets;
+        if (letter == ']' || letter == '}') --brackets;
+        begins_line = letter == '\n' || (begins_line && (letter == ' ' || letter == '\t' || letter == '\r'));
         if (letter == '#') {
             i = std::min(toml.find('\n', i), toml.size()) - 1;
         } else if (letter == '"' || letter == '\'') {

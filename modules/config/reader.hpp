@@ -21,7 +21,8 @@ struct Given {
     std::string origin = {};  // the file's name
 };
 
-// Usage error where a key has so many parts that the parser would not survive it; parse_toml() calls it.
+// Usage error where a key has so many parts, or a header such a key, that the parser would not survive it; parse_toml()
+// calls it.
 void check_nesting(std::string_view toml, const std::string& place);
 // Usage error that names place, line and column. `place`: "file:" or "--set …: ".
 toml::table parse_toml(const std::string& toml, const std::string& place);
