@@ -2,6 +2,10 @@
 
 #include <hwloc.h>
 
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+
 #include "base/error.hpp"
 #include "base/whole_file.hpp"
 
@@ -20,6 +24,24 @@ hwloc_topology_t started() {
     hwloc_topology_t topology = nullptr;
     if (hwloc_topology_init(&topology) != 0) throw fault_error("hwloc could not start: {}", system_error_text());
     return topology;
+}
+
+// hwloc sets a bit for the number of each processing unit and memory node, and gives one without a number the largest:
+// 512 MiB for a bit.
+void check_numbers(std::string_view xml, const std::string& path) {
+    constexpr std::uint64_t most = 1 << 20;
+    constexpr std::string_view object = "<object ", key = "os_index=\"";
+    for (std::size_t at = xml.find(object); at != std::string_view::npos; at = xml.find(object, at + 1)) {
+        const std::string_view tag = xml.substr(at, xml.find('>', at) - at);
+        if (tag.find("type=\"PU\"") == std::string_view::npos &&
+            tag.find("type=\"NUMANode\"") == std::string_view::npos)
+            continue;
+        std::uint64_t number = most;
+        if (const std::size_t place = tag.find(key); place != std::string_view::npos)
+            std::from_chars(tag.data() + place + key.size(), tag.data() + tag.size(), number);
+        if (number >= most)
+            throw damaged_error("{} is damaged: a processing unit or NUMA node has no number below {}", path, most);
+    }
 }
 
 }  // namespace
@@ -46,6 +68,7 @@ Topology Topology::from_xml(const std::string& path) {
     const std::string text = read_text_file(path);
     if (text.find("<topology") == std::string::npos)
         throw usage_error("{} is not an hwloc topology; write one on the node with: lstopo --of xml node.xml", path);
+    check_numbers(text, path);
     Topology result(started());
     prepare(result.get(), 0);
     // including the terminating zero
