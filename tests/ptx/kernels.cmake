@@ -32,21 +32,31 @@ add_library(lockstep_cuda_ptx STATIC ${host_sources} $<TARGET_OBJECTS:lockstep_c
 target_compile_definitions(lockstep_cuda_ptx PRIVATE LOCKSTEP_NCCL=1)
 target_link_libraries(lockstep_cuda_ptx PUBLIC lockstep::kernels lockstep::cluster lockstep_ptx_runtime MPI::MPI_C)
 
-# Every test says which kernels it ran: together all of them, on each architecture.
+# Every test says which kernels it ran: together all of them, on each architecture. Those of the A100 are among the long
+# tests, since most of its code is the H100's.
 set(executed ${PROJECT_BINARY_DIR}/ptx_executed)
-add_test(NAME ptx/begin COMMAND sh -c "rm -rf '${executed}' && mkdir -p '${executed}'")
-add_test(NAME ptx/executed COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/executed ${executed} 100)
+add_test(NAME ptx/begin COMMAND sh -c "rm -rf '${executed}' && mkdir -p '${executed}/sm_80' '${executed}/sm_90'")
 set_tests_properties(ptx/begin PROPERTIES LABELS ptx FIXTURES_SETUP ptx_folder)
-set_tests_properties(ptx/executed PROPERTIES LABELS ptx FIXTURES_REQUIRED "ptx_folder;ptx_runs")
+add_test(NAME ptx/executed COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/executed ${executed}/sm_90 100)
+set_tests_properties(ptx/executed PROPERTIES LABELS ptx FIXTURES_REQUIRED "ptx_folder;ptx_runs_90")
+if("80" IN_LIST ptx_architectures)
+    add_test(NAME ptx/executed-sm_80 COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/executed ${executed}/sm_80 100)
+    set_tests_properties(ptx/executed-sm_80 PROPERTIES LABELS "ptx;long" FIXTURES_REQUIRED "ptx_folder;ptx_runs_80")
+endif()
 
 # lockstep_ptx_runs(NAME ARCHITECTURE): the ctest ptx/NAME, which is there, runs the kernels of this architecture.
 function(lockstep_ptx_runs name architecture)
-    set(executed ${PROJECT_BINARY_DIR}/ptx_executed)
-    set_tests_properties(ptx/${name} PROPERTIES LABELS ptx FIXTURES_REQUIRED ptx_folder FIXTURES_SETUP ptx_runs
+    set(executed ${PROJECT_BINARY_DIR}/ptx_executed/sm_${architecture})
+    set(labels ptx)
+    if(architecture EQUAL 80)
+        list(APPEND labels long)
+    endif()
+    set_tests_properties(ptx/${name} PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED ptx_folder
+        FIXTURES_SETUP ptx_runs_${architecture}
         ENVIRONMENT "OMP_WAIT_POLICY=passive;LOCKSTEP_PTX_EXECUTED=${executed};LOCKSTEP_PTX_ARCHITECTURE=sm_${architecture}")
 endfunction()
 
-# lockstep_ptx_test(NAME SOURCES a.cpp … LIBRARIES …): the ctests ptx/NAME and, of sm_80, ptx/NAME-sm_80, of a test of
+# lockstep_ptx_test(NAME SOURCES a.cpp … LIBRARIES …): the ctests ptx/NAME and, of sm_80, ptx/NAME-sm_80 (long), of a test of
 # the CUDA backend.
 function(lockstep_ptx_test name)
     cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
