@@ -104,12 +104,18 @@ BOOST_AUTO_TEST_CASE(processes_take_what_is_estimated) {
         double peak = 0;  // of any rank, step x rank x (planned, resident, peak)
         for (std::size_t at = 2; at < memory.size(); at += 3) peak = std::max(peak, static_cast<double>(memory[at]));
         const double estimate = planned_bytes(place.path(), name, ranks, zero);
+        // Of the buffers that MPI allocates while gradients are reduced, a run may touch all or nearly nothing: whether
+        // a message takes one depends on which rank comes first.
+        const double untouched = static_cast<double>(
+            lockstep::layout::plan_memory(resolved(place.path(), name), {1, 1, ranks, 1}, {}, lockstep::DeviceKind::cpu)
+                .communication);
         BOOST_TEST_MESSAGE(ranks << " ranks, zero " << zero << ": estimated " << estimate << ", measured " << peak
-                                 << ", " << 100 * (estimate / peak - 1) << " %");
+                                 << ", " << 100 * (estimate / peak - 1) << " %; at most " << untouched
+                                 << " of it untouched by MPI");
 #ifndef __SANITIZE_ADDRESS__  // which keeps freed memory for a while
         BOOST_TEST(estimate > 0.9 * peak);
 #endif
-        BOOST_TEST(estimate < 1.1 * peak);
+        BOOST_TEST(estimate - untouched < 1.1 * peak);
     }
 }
 
