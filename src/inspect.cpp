@@ -42,7 +42,10 @@ Json one_or_list(const std::vector<Value>& list) {
 
 int inspect_model(const Options& options) {
     std::vector<std::string> settings = options.settings;
-    if (!options.preset.empty()) settings.insert(settings.begin(), "model.preset=\"" + options.preset + "\"");
+    if (!options.preset.empty()) {
+        config::preset(options.preset);  // refuses an unknown one without speaking of --set
+        settings.insert(settings.begin(), "model.preset=\"" + options.preset + "\"");
+    }
     config::RunDescription description = config::read_run_description("", settings);
     const config::ModelDescription& model = description.model;
     config::check(model);

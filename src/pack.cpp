@@ -117,7 +117,7 @@ void add_pack(CLI::App& program, Action& action) {
         "--to megatron writes OUT.bin and OUT.idx for Megatron-LM; every document ends in the boundary token.\n"
         "Examples: lockstep pack --out tokens.h5 --train-tokenizer 8000 books/ notes.txt\n"
         "          lockstep pack --out corpus --to megatron --tokenizer llama.model part-*.jsonl.zst");
-    command->add_option("paths", options->pack.paths, "Text files and folders")->required()->type_name("PATH");
+    command->add_option("PATHS", options->pack.paths, "Text files and folders")->required()->type_name("PATH");
     command
         ->add_option(
             "--out", options->pack.out,

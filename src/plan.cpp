@@ -236,7 +236,7 @@ void add_plan(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     PlanRequest& request = options->request;
     request.hardware.clear();
-    command->add_option("run", options->run, "Run description (TOML); its section [plan] may hold these options");
+    command->add_option("RUN.toml", options->run, "Run description (TOML); its section [plan] may hold these options");
     command->add_option("--set", options->settings, "Override a key of the description, as for train");
     command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
     command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(whole_number());
@@ -258,15 +258,15 @@ void add_plan(CLI::App& program, Action& action) {
         const char *name, *meaning;
         std::string* values;
     };
-    for (const Axis& axis : {Axis{"--tensor", "ranks that share each layer", &request.tensor},
-                             {"--pipeline", "pipeline stages", &request.pipeline},
-                             {"--context", "ranks that share each sequence", &request.context},
-                             {"--micro", "sequences per micro-batch", &request.micro},
-                             {"--interleave", "model chunks per pipeline stage", &request.interleave},
+    for (const Axis& axis : {Axis{"--tensor", "Ranks that share each layer", &request.tensor},
+                             {"--pipeline", "Pipeline stages", &request.pipeline},
+                             {"--context", "Ranks that share each sequence", &request.context},
+                             {"--micro", "Sequences per micro-batch", &request.micro},
+                             {"--interleave", "Model chunks per pipeline stage", &request.interleave},
                              {"--zero", "ZeRO stages, 0 to 3", &request.zero},
-                             {"--sequence", "sequence parallelism, true or false", &request.sequence},
-                             {"--recompute", "none, cheap, selective or full", &request.recompute}})
-        command->add_option(axis.name, *axis.values, fmt::format("Allowed values: {}", axis.meaning))
+                             {"--sequence", "Sequence parallelism: true, false", &request.sequence},
+                             {"--recompute", "Recomputation: none, cheap, selective, full", &request.recompute}})
+        command->add_option(axis.name, *axis.values, axis.meaning)
             ->group("Layouts (values separated by commas; default: all possible ones)");
     command->add_option("--top", options->top, "Number of layouts to list")->check(CLI::Range(1, 1000));
     command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");

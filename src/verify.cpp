@@ -175,7 +175,7 @@ void add_verify(CLI::App& program, Action& action) {
         "them here.\n"
         "Exit code: 0 all intact, 3 damage, 2 a missing file or one that lockstep did not write.\n"
         "Example: lockstep verify runs/demo");
-    command->add_option("files", *paths, "Checkpoints, token files, traces, or folders of them")
+    command->add_option("FILES", *paths, "Checkpoints, token files, traces, or folders of them")
         ->required()
         ->type_name("PATH");
     command->callback([paths, &action] { action = [paths] { return run(*paths); }; });

@@ -173,9 +173,9 @@ int run_artifact(const Options& options) {
 void add_artifact(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("artifact", "a draft of a paper's artifact description, from the runs it reports");
+        program.add_subcommand("artifact", "Draft a paper's artifact description from the runs it reports");
     add_load_options(*command, options->load);
-    command->add_option("--out", options->file, "the file to write, Markdown [stdout]");
+    command->add_option("--out", options->file, "The file to write, Markdown [stdout]");
     command->footer(
         "Hardware, software, inputs, commands, expected results and times, in the order SC asks for them.\n"
         "  lockstep-analyze artifact runs/g1 runs/g2 runs/g4 --out artifact.md");

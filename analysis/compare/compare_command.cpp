@@ -119,11 +119,11 @@ int run_compare(const Options& options) {
 void add_compare(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("compare", "two runs, phase by phase; exit code 6 if the second is slower");
+        program.add_subcommand("compare", "Compare two runs phase by phase; exit code 6 if the second is slower");
     add_load_options(*command, options->load);
     command->add_option(
         "--slower-than", options->slower_than,
-        "exit with 6 if B's step is slower than A's by more than this share (5% or 0.05) over the whole interval of B "
+        "Exit with 6 if B's step is slower than A's by more than this share (5% or 0.05) over the whole interval of B "
         "÷ A (with fewer than 6 steps: by the medians alone)");
     add_format_option(*command, options->format);
     command->footer(

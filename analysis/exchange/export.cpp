@@ -99,14 +99,14 @@ void write_otf2(const trace::Run&, const OutputFolder&) {
 void add_export(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand(
-        "export", "traces for Perfetto, spreadsheets, TensorBoard, MLPerf, Extra-P or OTF2 readers");
+        "export", "Write traces for Perfetto, spreadsheets, TensorBoard, MLPerf, Extra-P or OTF2 readers");
     add_load_options(*command, options->load);
     command
         ->add_option("--to", options->format,
                      "chrome (for Perfetto), otf2, csv, tensorboard, mllog (MLPerf log lines) or extra-p")
         ->required()
         ->check(CLI::IsMember({"chrome", "otf2", "csv", "tensorboard", "mllog", "extra-p"}));
-    command->add_option("--out", options->file, "the file to write [stdout]; the folder for otf2 and tensorboard");
+    command->add_option("--out", options->file, "The file to write [stdout]; the folder for otf2 and tensorboard");
     command->footer(
         "chrome, otf2, csv and mllog take one run; extra-p takes several, at different numbers of ranks, and leaves out\n"
         "the warm-up. chrome and otf2 hold the steps sampled with events, csv a line for each step, rank and region.\n"

@@ -71,10 +71,11 @@ int run_import(const Options& options) {
 
 void add_import(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("import", "a CSV table of measured times, as run folders with traces");
-    command->add_option("TABLE", options->table, "the table: comma-separated values with a header")->required();
-    command->add_option("--out", options->folder, "the folder in which each run gets a folder")->required();
-    command->add_flag("--replace", options->replace, "replace imported runs that have the same names");
+    CLI::App* command =
+        program.add_subcommand("import", "Turn a CSV table of measured times into run folders with traces");
+    command->add_option("TABLE", options->table, "The table: comma-separated values with a header")->required();
+    command->add_option("--out", options->folder, "The folder in which each run gets a folder")->required();
+    command->add_flag("--replace", options->replace, "Replace imported runs that have the same names");
     add_format_option(*command, options->format, "of the printed table: ");
     command->footer(
         "Columns: run, ranks, rank, batch, accumulation, length, data, tensor, pipeline, context, tokens,\n"

@@ -52,10 +52,10 @@ std::vector<std::string> runs_in(const std::string& path) {
 }  // namespace
 
 void add_load_options(CLI::App& command, LoadOptions& options) {
-    command.add_option("RUN", options.runs, "run folders, trace files, or folders of run folders")->required();
+    command.add_option("RUN", options.runs, "Run folders, trace files, or folders of run folders")->required();
     command
         .add_option("--warm-up", options.measure.warm_up,
-                    "warm-up steps to skip at the start of each launch [9, at most a fifth of its steps]")
+                    "Warm-up steps to skip at the start of each launch [9, at most a fifth of its steps]")
         ->check(zero_or_more());
 }
 

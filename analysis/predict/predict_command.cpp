@@ -127,37 +127,37 @@ int run_predict(const Options& options) {
 void add_predict(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("predict", "scaling curves to many ranks from runs on a few, with intervals");
+        program.add_subcommand("predict", "Predict scaling curves to many ranks from runs on a few, with intervals");
     add_load_options(*command, options->load);
     PredictOptions& predict = options->predict;
     command
         ->add_option("--hardware", options->hardware,
-                     "the machine to predict for: a description of its nodes and network (TOML)")
+                     "The machine to predict for: a description of its nodes and network (TOML)")
         ->required();
-    auto* ranks = command->add_option("--ranks", predict.ranks, "numbers of ranks to predict: 64,512,4096")
+    auto* ranks = command->add_option("--ranks", predict.ranks, "Numbers of ranks to predict: 64,512,4096")
                       ->delimiter(',')
                       ->check(above_zero());
-    command->add_option("--to", predict.to, "the largest number of ranks to predict; smaller ones by doubling")
+    command->add_option("--to", predict.to, "The largest number of ranks to predict; smaller ones by doubling")
         ->check(CLI::Range(1.0, 1e7))
         ->capture_default_str()
         ->excludes(ranks);
-    auto* strong = command->add_flag("--strong", options->strong_alone, "strong scaling only: the same batch");
+    auto* strong = command->add_flag("--strong", options->strong_alone, "Strong scaling only: the same batch");
     auto* weak =
-        command->add_flag("--weak", options->weak_alone, "weak scaling only: a batch that grows with the ranks");
+        command->add_flag("--weak", options->weak_alone, "Weak scaling only: a batch that grows with the ranks");
     strong->excludes(weak);
     command
         ->add_option("--batch", predict.batch,
-                     "sequences per step of the strong scaling curve [each batch measured on two numbers of ranks]")
+                     "Sequences per step of the strong scaling curve [each batch measured on two numbers of ranks]")
         ->check(above_zero());
     command
         ->add_option("--ranks-per-node", predict.ranks_per_node,
-                     "ranks on each node [as many as it has devices, or cores for]")
+                     "Ranks on each node [as many as it has devices, or cores for]")
         ->check(above_zero());
     command
-        ->add_option("--ignore", predict.ignored, "settings that may differ between the runs: model.width,batch.length")
+        ->add_option("--ignore", predict.ignored, "Settings that may differ between the runs: model.width,batch.length")
         ->delimiter(',');
     command->add_option("--out", options->out,
-                        "write the prediction to this file (JSON), for scaling and report --prediction");
+                        "Write the prediction to this file (JSON), for scaling and report --prediction");
     add_format_option(*command, options->format);
     command->footer(
         "The runs must be of one program, on two or more numbers of ranks. docs/scaling-prediction.md has the method.\n"

@@ -83,12 +83,12 @@ int run_report(const Options& options) {
 void add_report(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("report", "one page with plots, tables and how each figure was computed");
+        program.add_subcommand("report", "Write one page with plots, tables and how each figure was computed");
     add_load_options(*command, options->load);
-    command->add_option("--out", options->out, "the page (HTML)")->capture_default_str();
+    command->add_option("--out", options->out, "The page (HTML)")->capture_default_str();
     command->add_option("--plots", options->plots,
-                        "also write the plots as files to this folder, with their data and scripts");
-    command->add_option("--title", options->title, "the page's title")->capture_default_str();
+                        "Also write the plots as files to this folder, with their data and scripts");
+    command->add_option("--title", options->title, "The page's title")->capture_default_str();
     add_scaling_options(*command, options->scaling);
     add_prediction_option(*command, options->prediction);
     command->footer(

@@ -66,7 +66,7 @@ Readings speedups(const ScalingSeries& series) {
     const Reading slowest = [](const ScalingPoint& point) { return point.speedup_slowest; };
     const Reading average = [](const ScalingPoint& point) { return point.speedup_average; };
     if (is_timed(series))
-        return {slowest, average, "measured: the slowest rank's time", "what averaging over ranks would claim"};
+        return {slowest, average, "measured: the slowest rank's time", "what averaging over ranks would give"};
     return {average, slowest, "measured: the rates of all ranks", "if all waited for the slowest rank"};
 }
 

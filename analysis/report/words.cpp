@@ -109,7 +109,7 @@ std::vector<std::string> series_in_short(const ScalingSeries& series) {
                          short_number(ideal), percent(last.efficiency));
     std::vector<std::string> sentences = {words};
     if (timed && std::abs(last.speedup_average / speedup - 1) > claims_differ_by)
-        sentences.push_back(fmt::format("Averaging over the ranks would claim a speedup of {:.2f} ({}).",
+        sentences.push_back(fmt::format("Averaging over the ranks would give a speedup of {:.2f} ({}).",
                                         last.speedup_average, percent(last.efficiency_average)));
     sentences.push_back(limit_in_words(last, base));
     return sentences;
@@ -189,7 +189,7 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
             "(tokens ÷ tokens of the base case). If only rates are known: rate ÷ rate of the base case.");
         terms.emplace_back("Efficiency", "speedup ÷ (ranks ÷ ranks of the base case).");
         terms.emplace_back(
-            "What averaging would claim",
+            "What averaging would give",
             "The same with the mean over ranks of each rank's own time instead of the slowest rank's. It is "
             "shown because many published tables use it; it hides ranks that others wait for.");
         terms.emplace_back("Load balance",

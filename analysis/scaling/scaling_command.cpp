@@ -131,7 +131,7 @@ Scaling scaling_or_none(std::vector<Measurement> measurements, const ScalingOpti
 
 void add_prediction_option(CLI::App& command, std::string& path) {
     command.add_option("--prediction", path,
-                       "a prediction (a file from lockstep-analyze predict) to compare the runs with");
+                       "A prediction (a file from lockstep-analyze predict) to compare the runs with");
 }
 
 void add_scaling_options(CLI::App& command, ScalingOptions& options) {
@@ -142,17 +142,17 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
         ->capture_default_str();
     command
         .add_option("--ignore", options.ignored,
-                    "settings that may differ within a series, as in a run description: model.width,batch.length")
+                    "Settings that may differ within a series, as in a run description: model.width,batch.length")
         ->delimiter(',');
-    command.add_option("--base", options.base_ranks, "number of ranks of the base case [the smallest]")
+    command.add_option("--base", options.base_ranks, "Number of ranks of the base case [the smallest]")
         ->check(above_zero());
     command
         .add_option("--laws", options.laws,
-                    "laws to fit: amdahl, gustafson, universal_scalability, extra_p [Amdahl's for strong scaling, "
+                    "Laws to fit: amdahl, gustafson, universal_scalability, extra_p [Amdahl's for strong scaling, "
                     "Gustafson's for weak, the universal scalability law]")
         ->delimiter(',')
         ->check(CLI::IsMember({"amdahl", "gustafson", "universal_scalability", "extra_p"}));
-    command.add_option("--predict", options.predict_at, "numbers of ranks to predict with the fitted laws: 16,32")
+    command.add_option("--predict", options.predict_at, "Numbers of ranks to predict with the fitted laws: 16,32")
         ->delimiter(',')
         ->check(above_zero());
 }
@@ -160,14 +160,14 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
 void add_scaling(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand(
-        "scaling", "speedup, efficiency and what limits them, for runs on different numbers of ranks");
+        "scaling", "Compute speedup, efficiency and what limits them, for runs on different numbers of ranks");
     add_load_options(*command, options->load);
     add_scaling_options(*command, options->scaling);
     add_prediction_option(*command, options->prediction);
     add_format_option(*command, options->format);
     command->footer(
         "Runs that differ only in the number of ranks form a series. A step takes as long as its slowest rank;\n"
-        "the figures that averaging over ranks would claim are shown alongside. docs/analysis.md has every equation.\n"
+        "the figures that averaging over ranks would give are shown alongside. docs/analysis.md has every equation.\n"
         "  lockstep-analyze scaling runs/g1 runs/g2 runs/g4 runs/g8");
     command->callback([options, &action] { action = [options] { return run_scaling(*options); }; });
 }

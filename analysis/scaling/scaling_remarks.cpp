@@ -77,12 +77,12 @@ void remark_on_balance(ScalingPoint& point, const Measurement& run, const std::s
     if (point.efficiency_average > superlinear && point.efficiency <= superlinear && ranks > 1 &&
         std::isfinite(point.seconds_slowest)) {
         point.remarks.push_back(fmt::format(
-            "Averaging over the ranks would claim a speedup of {:.2f} on {:g} times the ranks, more than linear. It is "
+            "Averaging over the ranks would give a speedup of {:.2f} on {:g} times the ranks, more than linear. It is "
             "not real: {}, and a {} ends with its slowest rank, so the speedup is {:.2f}.",
             point.speedup_average, ranks, spread_words(run), unit, point.speedup_slowest));
     } else if (run.imported && point.load_balance_time < out_of_balance) {
         point.remarks.push_back(fmt::format(
-            "The ranks are imbalanced: {}; averaging over them would claim a speedup of {:.2f} instead of {:.2f}.",
+            "The ranks are imbalanced: {}; averaging over them would give a speedup of {:.2f} instead of {:.2f}.",
             spread_words(run), point.speedup_average, point.speedup_slowest));
     } else if (point.load_balance < out_of_balance) {
         point.remarks.push_back(fmt::format("The ranks are imbalanced (load balance {:.2f} by {}).", point.load_balance,

@@ -430,15 +430,15 @@ int run_summary(const Options& options) {
 void add_summary(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("summary", "configuration, time by phase and rank, losses, rates, memory");
-    command->add_option("RUN", options->runs, "run folders, trace files, or folders of run folders")->required();
+        program.add_subcommand("summary", "Show configuration, time by phase and rank, losses, rates, memory");
+    command->add_option("RUN", options->runs, "Run folders, trace files, or folders of run folders")->required();
     add_format_option(*command, options->format);
-    command->add_option("--per", options->per, "tables for the whole run, or also for each epoch or step")
+    command->add_option("--per", options->per, "Tables for the whole run, or also for each epoch or step")
         ->check(CLI::IsMember({"run", "epoch", "step"}))
         ->capture_default_str();
     command
         ->add_option("--ranks", options->ranks,
-                     "lines of all ranks, only of their mean (with --per epoch or step), or auto: all ranks of the "
+                     "Lines of all ranks, only of their mean (with --per epoch or step), or auto: all ranks of the "
                      "run up to 1,024, of each epoch or step up to 16")
         ->check(CLI::IsMember({"auto", "all", "mean"}))
         ->capture_default_str();

@@ -50,9 +50,9 @@ int run_sweep(const Options& options) {
 
 void add_sweep(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("sweep", "runs over a grid of two settings, and the best of them");
+    CLI::App* command = program.add_subcommand("sweep", "Compare runs over a grid of two settings, and name the best");
     add_load_options(*command, options->load);
-    command->add_option("--by", options->keys, "two settings: batch,accumulation or model.width,batch.length")
+    command->add_option("--by", options->keys, "Two settings: batch,accumulation or model.width,batch.length")
         ->delimiter(',')
         ->capture_default_str();
     add_format_option(*command, options->format);

@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 std::string meant(const std::string& near) {
-    return near.empty() ? "" : "; did you mean " + near + "?";
+    return near.empty() ? "" : " (did you mean " + near + "?)";
 }
 
 std::vector<std::string> commands_of(const CLI::App& program) {

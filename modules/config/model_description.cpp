@@ -221,8 +221,8 @@ ModelDescription preset_values(const std::string& name, const std::string& place
     const std::string near = nearest_name(name, names);
     std::string list;
     for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
-    throw usage_error("{}unknown preset {}; {}the presets are {}", place, toml_text(name),
-                      near.empty() ? "" : "did you mean " + near + "? ", list);
+    throw usage_error("{}unknown preset {}; the presets are {}{}", place, toml_text(name), list,
+                      near.empty() ? "" : " (did you mean " + near + "?)");
 }
 
 ModelDescription preset(const std::string& name) {

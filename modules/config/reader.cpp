@@ -10,8 +10,15 @@ namespace lockstep::config {
 
 namespace {
 
+// "an integer", "one of "rms", "layer"": what a key takes, in a sentence.
+std::string type_in_words(const Key& key) {
+    const std::string type = type_of(key);
+    if (type.starts_with("integer")) return "an " + type;
+    return type.starts_with("number") || type.starts_with("list") ? "a " + type : type;
+}
+
 [[noreturn]] void refuse_type(const Given& given, const Key& key) {
-    const std::string wanted = type_of(key);
+    const std::string wanted = type_in_words(key);
     std::string found;
     if (const auto* text = given.node->as_string())
         found = "the text " + toml_text(text->get());
@@ -33,9 +40,9 @@ namespace {
     if (const auto* real = given.node->as_floating_point(); real && counts) {
         const double value = real->get();
         if (value == std::floor(value) && std::abs(value) < 1e15)
-            throw usage_error("{}{} is {}, but must be an integer: write {:.0f}", given.place, key.path, found, value);
+            throw usage_error("{}{} must be an integer, not {}: write {:.0f}", given.place, key.path, found, value);
     }
-    throw usage_error("{}{} is {}, but must be: {}", given.place, key.path, found, wanted);
+    throw usage_error("{}{} must be {}, not {}", given.place, key.path, wanted, found);
 }
 
 }  // namespace
@@ -75,8 +82,8 @@ std::vector<std::string> list_value(const Given& given, const Key& key, bool one
     for (const toml::node& item : *array) {
         const auto* text = item.as_string();
         if (!text)
-            throw usage_error("{}{} holds an item that is not text; it must be: {}", given.place, key.path,
-                              type_of(key));
+            throw usage_error("{}{} holds an item that is not text; it must be {}", given.place, key.path,
+                              type_in_words(key));
         list.push_back(text->get());
     }
     return list;
@@ -179,7 +186,7 @@ struct Assign {
         if (list.size() == 1 && list.front().find(',') != std::string::npos)
             throw usage_error("{}{} = {}: write several as a list: [\"one\", \"another\"]", given.place, key.path,
                               toml_text(list.front()));
-        if (list.empty()) throw usage_error("{}{} is empty; it must be: {}", given.place, key.path, type_of(key));
+        if (list.empty()) throw usage_error("{}{} is empty; it must be {}", given.place, key.path, type_in_words(key));
         for (const std::string& text : list) check_word(key, text, given.place);
         *texts.list = std::move(list);
     }
@@ -189,14 +196,14 @@ struct Assign {
             for (const toml::node& item : *array) {
                 const auto* number = item.as_integer();
                 if (!number)
-                    throw usage_error("{}{} holds an item that is not an integer; it must be: {}", given.place,
-                                      key.path, type_of(key));
+                    throw usage_error("{}{} holds an item that is not an integer; it must be {}", given.place, key.path,
+                                      type_in_words(key));
                 list.push_back(number->get());
             }
         } else {
             list.push_back(integer_value(given, key));
         }
-        if (list.empty()) throw usage_error("{}{} is empty; it must be: {}", given.place, key.path, type_of(key));
+        if (list.empty()) throw usage_error("{}{} is empty; it must be {}", given.place, key.path, type_in_words(key));
         for (const std::int64_t count : list) check_range(key, static_cast<double>(count), given.place);
         *counts.list = std::move(list);
     }
@@ -208,13 +215,14 @@ struct Assign {
             check_range(key, static_cast<double>(*layers.count), given.place);
             return;
         }
-        if (array->empty()) throw usage_error("{}{} is empty; it must be: {}", given.place, key.path, type_of(key));
+        if (array->empty())
+            throw usage_error("{}{} is empty; it must be {}", given.place, key.path, type_in_words(key));
         double count = static_cast<double>(array->size());
         check_range(key, count, given.place);
         for (const toml::node& item : *array) {
             if (!item.is_table())
-                throw usage_error("{}{} holds an item that is not a table; it must be: {}", given.place, key.path,
-                                  type_of(key));
+                throw usage_error("{}{} holds an item that is not a table; it must be {}", given.place, key.path,
+                                  type_in_words(key));
             const auto table = table_of<LayerTable>(given, key, *item.as_table(), layers.tables->size());
             count += static_cast<double>(table.count - 1);
             layers.tables->push_back(table);
@@ -228,8 +236,8 @@ struct Assign {
         if (!array) refuse_type(given, key);
         for (const toml::node& item : *array) {
             if (!item.is_table())
-                throw usage_error("{}{} holds an item that is not a table; it must be: {}", given.place, key.path,
-                                  type_of(key));
+                throw usage_error("{}{} holds an item that is not a table; it must be {}", given.place, key.path,
+                                  type_in_words(key));
             groups.list->push_back(table_of<ParameterGroup>(given, key, *item.as_table(), groups.list->size()));
         }
     }
@@ -377,6 +385,7 @@ void check_nesting(std::string_view toml, const std::string& place) {
 }
 
 toml::table parse_toml(const std::string& toml, const std::string& place) {
+    if (toml.starts_with("\x89HDF")) throw usage_error("{} an HDF5 file, where a TOML file is expected", place);
     check_nesting(toml, place);
     try {
         return toml::parse(toml);

@@ -35,8 +35,8 @@ void refuse_word(const std::string& name, std::string_view word, const std::vect
     const std::string nearest = nearest_word(word, words);
     std::vector<std::string> quoted;
     for (const std::string& known : words) quoted.push_back(toml_text(known));
-    throw usage_error("{} = {}: {}the allowed values are {}", name, toml_text(word),
-                      nearest.empty() ? "" : "did you mean " + toml_text(nearest) + "? ", fmt::join(quoted, ", "));
+    throw usage_error("{} = {}: the allowed values are {}{}", name, toml_text(word), fmt::join(quoted, ", "),
+                      nearest.empty() ? "" : " (did you mean " + toml_text(nearest) + "?)");
 }
 
 }  // namespace lockstep::config

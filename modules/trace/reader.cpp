@@ -144,7 +144,9 @@ Run open_run(const std::string& path) {
     std::vector<NumberedFile> files;
     if (std::filesystem::is_directory(path, ignored)) {
         files = trace_files(path);
-        if (files.empty()) throw usage_error("{} has no trace-NNN.h5; was trace.detail \"off\" in this run?", path);
+        if (files.empty())
+            throw usage_error("{} has no trace-NNN.h5: either trace.detail is \"off\" or no step has been written yet",
+                              path);
     } else {
         files.push_back({0, path});
     }

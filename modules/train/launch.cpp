@@ -99,6 +99,7 @@ Launch open_launch(cluster::Session& session, config::RunDescription description
     lay_out(launch);
     launch.data = open_run_data(run, *launch.control);
     check_initial_model(launch);
+    check_resume_file(launch);
     open_folders(launch);
     launch.resume = choose_checkpoint(launch);
     if (launch.resume.complete) return launch;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include "base/format.hpp"
@@ -277,6 +278,17 @@ std::vector<std::string> model_differences(const config::RunDescription& now, co
     before.model.adapters.dropout = now.model.adapters.dropout;
     if (now.model.position != config::Position::learned) before.model.context = now.model.context;
     return config::differences(now, before, "model");
+}
+
+void check_resume_file(const Launch& launch) {
+    const std::string& file = launch.options.resume_file;
+    if (file.empty()) return;
+    cluster::on_root(*launch.control, [&] {
+        std::error_code ignored;
+        if (std::filesystem::exists(file, ignored)) return;
+        throw usage_error("--resume {}: there is no such file{}", file,
+                          nearest_name(file, {"auto"}).empty() ? "" : " (did you mean auto?)");
+    });
 }
 
 Resume choose_checkpoint(const Launch& launch) {

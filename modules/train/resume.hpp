@@ -23,6 +23,9 @@ struct Resume {
     bool complete = false;               // at the end of the schedule
 };
 
+// Collective. Usage error for a named checkpoint that is not there, before a folder or lock is made.
+void check_resume_file(const Launch& launch);
+
 // Collective; needs data and folders. Usage error for another model's checkpoint, for a run that has checkpoints but is
 // not resumed, and for a named checkpoint with nothing left to train.
 Resume choose_checkpoint(const Launch& launch);

@@ -156,7 +156,10 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
 
     const Refusal refused{folder};
     refused("train run.toml", 2, {"--resume auto", "run.name"});
-    refused("train run.toml --resume nowhere.h5", 2, {"nowhere.h5"});
+    refused("train run.toml --resume nowhere.h5 --set run.name=other", 2, {"nowhere.h5: there is no such file"});
+    refused("train run.toml --resume atuo --set run.name=other", 2, {"(did you mean auto?)"});
+    BOOST_TEST(!fs::exists(run_folder(folder, "other")));
+    refused("train tokens.h5", 2, {"tokens.h5: an HDF5 file, where a TOML file is expected"});
     refused("train run.toml --resume tokens.h5", 2, {"tokens.h5"});
     refused("train run.toml --resume run.toml", 3, {"run.toml"});
     refused("train run.toml --resume short.h5", 3, {"short.h5"});

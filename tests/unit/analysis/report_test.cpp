@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(the_page_says_what_a_reader_asks) {
     for (const char* words :
          {"On 4 ranks a step takes 800 ms instead of 2.00 s on 1 rank: a speedup of 2.50 where 4.00 would be ideal, an "
           "efficiency of 62 %.",
-          "Averaging over the ranks would claim a speedup of 3.12", "The main limit is load balance, 0.79",
+          "Averaging over the ranks would give a speedup of 3.12", "The main limit is load balance, 0.79",
           "<li class=\"warning\"><strong>Warning.</strong> 4 ranks: The ranks are imbalanced.</li>",
           "<strong>Note.</strong> g9 belongs to no series", "Base case: 1 rank, ",
           "Universal Scalability Law is not fitted. It needs 4 numbers of ranks and there are 3.",

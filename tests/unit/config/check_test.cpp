@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(all_missing_keys_are_told_at_once) {
 
 BOOST_AUTO_TEST_CASE(other_names_of_a_word_are_known) {
     check_contains(sentence_of([] { from_word<DeviceChoice>("gpu", "--device"); }),
-                   "--device = \"gpu\": did you mean \"cuda\"? the allowed values are \"auto\", \"cpu\", \"cuda\"");
+                   "--device = \"gpu\": the allowed values are \"auto\", \"cpu\", \"cuda\" (did you mean \"cuda\"?)");
     check_contains(refusal({"precision.compute=bfloat16"}), "did you mean \"bf16\"?");
 }
 

@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(presets_keep_registered_keys) {
 BOOST_AUTO_TEST_CASE(wrong_values_of_registered_keys_are_refused) {
     check_contains(refusal({"model.average.rate=2"}), "model.average.rate = 2: it must be at most 1");
     check_contains(refusal({"model.average.window=0"}), "it must be at least 1");
-    check_contains(refusal({"model.average.window=1.5"}), "but must be: integer");
+    check_contains(refusal({"model.average.window=1.5"}), "must be an integer, not");
     check_contains(refusal({"model.average.wimdow=3"}), "did you mean model.average.window?");
     RunDescription run = parse(small_run());
     run.model.options.change("average").set("rate", -1.0);
@@ -86,10 +86,11 @@ BOOST_AUTO_TEST_CASE(wrong_values_of_registered_keys_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(unknown_names_are_refused_and_the_nearest_named) {
-    check_contains(refusal({"model.mixer=avrage"}), "did you mean \"average\"? the allowed values are \"attention\"");
+    check_contains(refusal({"model.mixer=avrage"}), "(did you mean \"average\"?)");
     check_contains(
         refusal({"optimizer.kind=adam"}),
-        "optimizer.kind = \"adam\": did you mean \"adamw\"? the allowed values are \"adamw\", \"muon\", \"plain\", \"sgd\"");
+        "optimizer.kind = \"adam\": the allowed values are \"adamw\", \"muon\", \"plain\", \"sgd\" (did you mean "
+        "\"adamw\"?)");
 }
 
 BOOST_AUTO_TEST_CASE(a_foreign_description_may_have_unknown_kinds) {
