@@ -18,6 +18,7 @@ namespace {
 
 constexpr double flush_after_seconds = 2;
 constexpr std::size_t flush_after_rows = 256;
+constexpr std::size_t flush_after_bytes = std::size_t{128} << 20;  // of all ranks: rank 0 holds them while it writes
 
 // What each rank sends rank 0 at the start.
 struct RankMessage {
@@ -119,6 +120,7 @@ struct Tracer::Implementation {
 
     // Rank 0 only.
     Header header;
+    RowBatch batch;  // kept, since fresh memory for many ranks takes longer than what is done with it
     std::unique_ptr<TraceWriter> writer;
     bool told_of_dropped_events = false;
 
@@ -140,9 +142,10 @@ struct Tracer::Implementation {
         writer.reset();
     }
     void gather_ranks();
-    void gather_rows(RowBatch& batch);
-    void gather_events(RowBatch& batch, std::size_t most);
-    void write(const RowBatch& batch);
+    void gather_rows();
+    void gather_events(std::size_t most);
+    std::size_t bytes_of_rows() const;  // since the last flush, of all ranks
+    void write();
     void flush();
     void add_rest();
 };
@@ -191,7 +194,7 @@ void Tracer::Implementation::gather_ranks() {
     }
 }
 
-void Tracer::Implementation::gather_rows(RowBatch& batch) {
+void Tracer::Implementation::gather_rows() {
     const std::size_t count = rows.size(), region_count = clock.regions();
     std::vector<char> own;
     append_bytes(own, rank_loss);
@@ -218,21 +221,46 @@ void Tracer::Implementation::gather_rows(RowBatch& batch) {
     }
 }
 
-void Tracer::Implementation::gather_events(RowBatch& batch, std::size_t most) {
+// Of the lowest ranks, as many as a file has room for: the others send nothing. `most`: spans of the rank that has
+// most.
+void Tracer::Implementation::gather_events(std::size_t most) {
     spans.resize(most);  // same size on all ranks; padded with region -1
-    const std::vector<char> all = communicator->gather(spans.data(), most * sizeof(Span), 0);
-    for (std::size_t i = 0; i < all.size() / sizeof(Span); ++i) {
-        Span span;
-        std::memcpy(&span, all.data() + i * sizeof span, sizeof span);
+    const std::size_t bytes = most * sizeof(Span), room = WriterLimits{}.event_bytes / (most * sizeof(EventRow));
+    const int telling =
+        static_cast<int>(std::min<std::size_t>(room + 1, static_cast<std::size_t>(communicator->size())));
+    std::vector<Span> all;
+    std::vector<cluster::HostMessage> receives, sends;
+    if (root()) {
+        all.resize(static_cast<std::size_t>(telling) * most);
+        std::copy(spans.begin(), spans.end(), all.begin());
+        for (int rank = 1; rank < telling; ++rank)
+            receives.push_back({rank, &all[static_cast<std::size_t>(rank) * most], bytes});
+    } else if (communicator->rank() < telling) {
+        sends.push_back({0, spans.data(), bytes});
+    }
+    communicator->exchange(receives, sends);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Span& span = all[i];
         if (span.region < 0) continue;
         const std::size_t rank = i / most;
         const double zero = clock_zero + header.ranks[rank].clock_offset;
         batch.events.push_back(
             {span.step, static_cast<std::int32_t>(rank), span.region, span.start - zero, span.end - zero, span.bytes});
     }
+    if (root() && telling < communicator->size() && !told_of_dropped_events) {
+        told_of_dropped_events = true;
+        log::warning("the trace has room for the events of {} ranks; those of the others are not recorded", telling);
+    }
 }
 
-void Tracer::Implementation::write(const RowBatch& batch) {
+std::size_t Tracer::Implementation::bytes_of_rows() const {
+    const std::size_t of_rank = rank_loss.size() * sizeof(double) + overhead.size() * sizeof(double) +
+                                memory.size() * sizeof(std::uint64_t) + times.size() * sizeof(double) +
+                                calls.size() * sizeof(std::uint32_t);
+    return of_rank * static_cast<std::size_t>(communicator->size());
+}
+
+void Tracer::Implementation::write() {
     if (failed) return;
     try {
         if (!writer) {
@@ -261,10 +289,10 @@ void Tracer::Implementation::flush() {
     LOCKSTEP_ASSERT(agreed[2] == hash && agreed[3] == -hash);    // and registered the same regions in the same order
     ended = ended || agreed[5] != 0;
     if (!ended && count > 0) {
-        RowBatch batch;
-        gather_rows(batch);
-        if (agreed[4] > 0) gather_events(batch, static_cast<std::size_t>(agreed[4]));
-        if (root()) write(batch);
+        gather_rows();
+        if (agreed[4] > 0) gather_events(static_cast<std::size_t>(agreed[4]));
+        if (root()) write();
+        batch.events.clear();
     }
     clear_rows();
     spend(seconds_now() - start);
@@ -281,8 +309,7 @@ void Tracer::Implementation::add_rest() {
     rank_loss.push_back(0);
     memory.insert(memory.end(), 3, 0);
     rows.emplace_back();
-    RowBatch batch;
-    gather_rows(batch);
+    gather_rows();
     if (!root() || failed) return;
     try {
         writer->add_to_last_row(batch.times, batch.calls, batch.overhead);
@@ -374,7 +401,8 @@ void Tracer::flush() {
 bool Tracer::wants_flush() const {
     const Implementation& own = *implementation_;
     if (!own.on || own.closed || own.ended || own.rows.empty()) return false;
-    return own.rows.size() >= flush_after_rows || seconds_now() - own.oldest_row > flush_after_seconds;
+    return own.rows.size() >= flush_after_rows || own.bytes_of_rows() >= flush_after_bytes ||
+           seconds_now() - own.oldest_row > flush_after_seconds;
 }
 
 void Tracer::close() {
