@@ -1,6 +1,7 @@
 #include "doctor/schedule.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace lockstep::doctor {
 namespace {
@@ -9,31 +10,37 @@ Pair ordered(int a, int b) {
     return {std::min(a, b), std::max(a, b)};
 }
 
+// With an odd number one seat is empty, and who would meet it has a rest.
+int seats_of(int players) {
+    return players + players % 2;
+}
+
+Round round_of(int players, int turn) {
+    const int seats = seats_of(players), circle = seats - 1;
+    Round round;
+    const auto meet = [&](int a, int b) {
+        if (a < players && b < players) round.push_back(ordered(a, b));
+    };
+    meet(turn, seats - 1);
+    for (int step = 1; step < seats / 2; ++step) meet((turn + step) % circle, (turn + circle - step) % circle);
+    return round;
+}
+
 }  // namespace
 
 std::vector<Round> every_pair(int players) {
-    // With an odd number one seat is empty, and who would meet it has a rest.
-    const int seats = players + players % 2, circle = seats - 1;
     std::vector<Round> rounds;
-    for (int turn = 0; turn < circle; ++turn) {
-        Round round;
-        const auto meet = [&](int a, int b) {
-            if (a < players && b < players) round.push_back(ordered(a, b));
-        };
-        meet(turn, seats - 1);
-        for (int step = 1; step < seats / 2; ++step) meet((turn + step) % circle, (turn + circle - step) % circle);
-        if (!round.empty()) rounds.push_back(std::move(round));
-    }
+    for (int turn = 0; turn + 1 < seats_of(players); ++turn)
+        if (Round round = round_of(players, turn); !round.empty()) rounds.push_back(std::move(round));
     return rounds;
 }
 
 std::vector<Round> enough_pairs(int players) {
-    std::vector<Round> all = every_pair(players);
-    if (players <= most_for_all_pairs) return all;
+    if (players <= most_for_all_pairs) return every_pair(players);
     // With an odd number of players each has one rest in all rounds.
-    const auto wanted = static_cast<std::size_t>(fewest_others + players % 2);
+    const int wanted = fewest_others + players % 2, turns = seats_of(players) - 1;
     std::vector<Round> some;
-    for (std::size_t i = 0; i < wanted; ++i) some.push_back(std::move(all[i * all.size() / wanted]));
+    for (std::int64_t i = 0; i < wanted; ++i) some.push_back(round_of(players, static_cast<int>(i * turns / wanted)));
     return some;
 }
 
