@@ -11,6 +11,11 @@ std::uint64_t hash64(const void* data, std::size_t bytes) {
     return XXH3_64bits(data, bytes);
 }
 
+Hash128 hash128(const void* data, std::size_t bytes) {
+    const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+    return {hash.low64, hash.high64};
+}
+
 std::string hash_text(std::uint64_t hash) {
     return fmt::format("{:016x}", hash);
 }

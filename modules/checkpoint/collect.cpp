@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "checkpoint/holdings.hpp"
@@ -25,12 +26,17 @@ Collector::Collector(const Layout& layout, const std::vector<Spread>& spreads, c
       rank_(group.rank()),
       rounds_(layout, group.size(), elements),
       share_(share_of_blocks(layout, rank_, group.size())) {
-    for (const Spread& spread : spreads_) {
-        bool any = false;
-        for (const Held& held : spread)
-            for (const Holder& holder : held.holders) any = any || holder.rank == rank_;
-        holds_.push_back(any);
-    }
+    own_.resize(spreads_.size());
+    for (std::size_t place = 0; place < spreads_.size(); ++place)
+        for (const Held& held : spreads_[place].all())
+            held.holders.each_entry_of(rank_, [&](int) { own_[place].push_back(held.piece); });
+}
+
+bool Collector::holds_some_of(const Span& span) const {
+    const auto& own = own_[span.place];
+    return std::any_of(own.begin(), own.end(), [&](const SliceRange& piece) {
+        return elements_before(piece, span.first) < elements_before(piece, span.first + span.count);
+    });
 }
 
 std::vector<Segment> Collector::sources_of(const Span& span, int owner) const {
@@ -109,7 +115,7 @@ bool Collector::stays(const Segment& segment) const {
 std::vector<LiveParts> Collector::live_parts() const {
     std::vector<LiveParts> live(share_.size());
     for (const Span& span : rounds_.spans[static_cast<std::size_t>(rank_)]) {
-        if (!holds_[span.place]) continue;
+        if (!holds_some_of(span)) continue;
         LiveParts& parts = live[span.block];
         for (const Segment& segment : sources_of(span, rank_)) {
             if (!stays(segment)) continue;
@@ -129,7 +135,7 @@ std::vector<LiveParts> Collector::live_parts() const {
 void Collector::copy_own() {
     const auto& spans = rounds_.spans[static_cast<std::size_t>(rank_)];
     const auto copy_span = [&](const Span& span, bool from_devices) {
-        if (!holds_[span.place]) return;
+        if (!holds_some_of(span)) return;
         auto segments = sources_of(span, rank_);
         std::erase_if(segments, [&](const Segment& segment) { return segment.holder.rank != rank_ || stays(segment); });
         copy(segments, from_devices, [&](std::size_t i) { return place_of(span) + segments[i].first - span.first; });
@@ -179,7 +185,7 @@ void Collector::prepare_sends(int round) {
     for (int owner = 0; owner < group_.size(); ++owner) {
         if (owner == rank_) continue;
         for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(owner)], round)) {
-            if (!holds_[span.place]) continue;
+            if (!holds_some_of(span)) continue;
             auto segments = sources_of(span, owner);
             std::erase_if(segments, [&](const Segment& segment) { return segment.holder.rank != rank_; });
             if (segments.empty()) continue;

@@ -34,6 +34,7 @@ Distributor::Distributor(const Reading& reading, const Layout& layout, const std
       entries_(entries),
       group_(group),
       rank_(group.rank()),
+      elements_(elements),
       rounds_(reading.shares, elements),
       share_(reading.shares[static_cast<std::size_t>(rank_)]),
       blocks_of_file_(reading.files.size()),
@@ -46,9 +47,8 @@ Distributor::Distributor(const Reading& reading, const Layout& layout, const std
         blocks_of_file_[file].push_back(share_[block]);
     }
     for (std::size_t place = 0; place < spreads_.size(); ++place)
-        for (const Held& held : spreads_[place])
-            for (const Holder& holder : held.holders)
-                if (holder.rank == rank_) wanted_[place].push_back({&held, holder.entry});
+        for (const Held& held : spreads_[place].all())
+            held.holders.each_entry_of(rank_, [&](int entry) { wanted_[place].push_back({&held, entry}); });
 }
 
 // The span's elements, until forget_before().
@@ -76,9 +76,9 @@ void Distributor::read(int round) {
     forget_before(spans.begin()->block);
     for (const Span& span : spans) {
         const float* values = values_of(span);
-        for (const Held& held : spreads_[span.place]) {
+        spreads_[span.place].each_near(span.first, span.first + span.count, [&](const Held& held) {
             const Part part = part_of_span(held.piece, span);
-            if (part.count() == 0) continue;
+            if (part.count() == 0) return;
             const float* packed = values + (element_of_tensor(held.piece, part.first) - span.first);
             if (run_length(held.piece, part.first, part.last) < part.count()) {
                 float* to = traffic_.buffer(part.count());
@@ -90,18 +90,18 @@ void Distributor::read(int round) {
                     at += run;
                 }
             }
-            for (const Holder& holder : held.holders) {
+            held.holders.each([&](const Holder& holder) {
                 if (holder.rank != rank_)
                     traffic_.send(holder.rank, packed, part.count());
                 else
                     copy_in(entries_[static_cast<std::size_t>(holder.entry)], part.first, part.count(), packed);
-            }
-        }
+            });
+        });
     }
 }
 
-void Distributor::prepare_receives(int round) {
-    for (int reader = 0; reader < group_.size(); ++reader) {
+void Distributor::prepare_receives(int round, int first, int last) {
+    for (int reader = first; reader < last; ++reader) {
         if (reader == rank_) continue;
         for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(reader)], round))
             for (const auto& [held, number] : wanted_[span.place]) {
@@ -124,14 +124,17 @@ void Distributor::finish_receives() {
 }
 
 void Distributor::distribute() {
-    for (int round = 0; round < rounds_.count; ++round) {
-        cluster::together(group_, [&] {
-            finish_receives();
-            read(round);
-            prepare_receives(round);
-        });
-        group_.exchange(traffic_.receives, traffic_.sends);
-    }
+    const int ranks = group_.size(), at_a_time = readers_at_a_time(elements_);
+    for (int round = 0; round < rounds_.count; ++round)
+        for (int first = 0; first < ranks; first += at_a_time) {
+            const int last = std::min(first + at_a_time, ranks);
+            cluster::together(group_, [&] {
+                finish_receives();
+                if (rank_ >= first && rank_ < last) read(round);
+                prepare_receives(round, first, last);
+            });
+            group_.exchange(traffic_.receives, traffic_.sends);
+        }
     cluster::together(group_, [&] { finish_receives(); });
 }
 

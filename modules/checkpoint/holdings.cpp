@@ -1,7 +1,9 @@
 #include "checkpoint/holdings.hpp"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 
 #include "cluster/agree.hpp"
@@ -10,7 +12,14 @@
 namespace lockstep::checkpoint {
 namespace {
 
-enum Kind : std::uint64_t { nothing, everything, piece, other_shape, not_there };
+// What an entry is called: a path that the file lacks, a place with another shape there, or (from `at_place` on, added
+// to it) a place.
+enum Name : std::uint64_t { not_there, other_shape, at_place };
+// What of it a rank holds. A run of entries of which it holds all or nothing is one number; a piece is followed by its
+// range.
+enum Part : std::uint64_t { nothing, everything, piece, parts };
+
+constexpr std::size_t entries_a_text = 256;
 
 // Variable-length integers: seven bits per byte, lowest first; the eighth bit is set if more follow.
 void put(std::string& bytes, std::uint64_t number) {
@@ -132,81 +141,130 @@ std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, clus
     Shapes known;
     const std::string first = group.broadcast_text(group.rank() == 0 ? news(entries, known) : "", 0);
     std::optional<Error> contradiction = cluster::caught([&] { learn(known, first); });
-    const std::string more = contradiction ? "" : news(entries, known);
-    const auto all = group.all_gather_bytes(more.data(), more.size());
+    std::vector<std::string> more;
+    if (!contradiction) more.push_back(news(entries, known));
+    const cluster::DistinctTexts all = cluster::gather_distinct_texts(more, group);
     if (contradiction) throw *contradiction;
-    learn(known, {all.data(), all.size()});
+    for (const std::string& text : all.texts) learn(known, text);
     std::vector<TensorInfo> tensors;
     for (const auto& [path, shape] : known) tensors.push_back({path, shape});
     return tensors;
 }
 
-std::string holdings_to_bytes(const std::vector<Place>& places, const std::vector<Entry>& entries) {
+std::vector<std::string> holdings_to_texts(const std::vector<Place>& places, const std::vector<Entry>& entries) {
     std::unordered_map<std::string_view, std::size_t> place_of_path;
     for (std::size_t place = 0; place < places.size(); ++place) place_of_path.emplace(places[place].path, place);
-    std::string bytes;
-    put(bytes, entries.size());
-    for (const auto& entry : entries) {
+    std::vector<std::string> texts(1 + (entries.size() + entries_a_text - 1) / entries_a_text);
+    put(texts[0], entries.size());
+    std::uint64_t run_of = Part::nothing, run = 0;
+    const auto end_run = [&](std::string& text) {
+        if (run > 0) put(text, run * Part::parts + run_of);
+        run = 0;
+    };
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        const Entry& entry = entries[i];
+        std::string& names = texts[0];
+        std::string& text = texts[1 + i / entries_a_text];
+        std::uint64_t part = Part::nothing;
+        SliceRange own;
         const auto place = place_of_path.find(entry.path);
         if (place == place_of_path.end()) {
-            put(bytes, Kind::not_there);
-            put(bytes, entry.path.size());
-            bytes += entry.path;
-            continue;
+            put(names, Name::not_there);
+            put(names, entry.path.size());
+            names += entry.path;
+        } else if (entry.shape != places[place->second].shape) {
+            put(names, Name::other_shape);
+            put(names, place->second);
+            put(names, entry.shape.size());
+            for (const auto size : entry.shape) put(names, size);
+        } else {
+            put(names, Name::at_place + place->second);
+            own = slice_range(entry);
+            if (own.count > 0) part = own == whole_range(places[place->second]) ? Part::everything : Part::piece;
         }
-        if (entry.shape != places[place->second].shape) {
-            put(bytes, Kind::other_shape);
-            put(bytes, place->second);
-            put(bytes, entry.shape.size());
-            for (const auto size : entry.shape) put(bytes, size);
-            continue;
+        if (part != run_of || part == Part::piece) end_run(text);
+        run_of = part;
+        ++run;
+        if (part == Part::piece) {
+            end_run(text);
+            for (const auto number : {own.row, own.start, own.width, own.first, own.count}) put(text, number);
         }
-        const SliceRange own = slice_range(entry);
-        const bool all = own == whole_range(places[place->second]);
-        put(bytes, own.count == 0 ? Kind::nothing : all ? Kind::everything : Kind::piece);
-        put(bytes, place->second);
-        if (own.count == 0 || all) continue;
-        for (const auto number : {own.row, own.start, own.width, own.first, own.count}) put(bytes, number);
+        if ((i + 1) % entries_a_text == 0 || i + 1 == entries.size()) end_run(text);
     }
-    return bytes;
+    return texts;
 }
 
-Holdings holdings_from_bytes(const std::vector<Place>& places, std::string_view all) {
+namespace {
+
+constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
+
+// Of each entry its place, or `nowhere`; what there is to say of them is noted.
+std::vector<std::size_t> places_of_entries(std::string_view names, Holdings& holdings) {
+    Bytes bytes(names);
+    std::vector<std::size_t> places(bytes.number());
+    for (std::size_t& of_entry : places) {
+        of_entry = nowhere;
+        const std::uint64_t name = bytes.number();
+        if (name == Name::not_there) {
+            holdings.not_there.emplace_back(bytes.text(bytes.number()));
+            continue;
+        }
+        const std::size_t place = name == Name::other_shape ? bytes.number() : name - Name::at_place;
+        holdings.named.at(place) = true;
+        if (name == Name::other_shape) {
+            Shape shape(bytes.number());
+            for (auto& size : shape) size = bytes.integer();
+            holdings.other_shapes.emplace(place, std::move(shape));
+        } else {
+            of_entry = place;
+        }
+    }
+    LOCKSTEP_ASSERT(bytes.at_end());
+    return places;
+}
+
+}  // namespace
+
+Holdings holdings_from_texts(const std::vector<Place>& places, const cluster::DistinctTexts& all) {
     Holdings holdings(places.size());
-    Bytes bytes(all);
-    for (int rank = 0; !bytes.at_end(); ++rank) {
-        const auto entries = static_cast<int>(bytes.number());
-        for (int entry = 0; entry < entries; ++entry) {
-            const std::uint64_t kind = bytes.number();
-            if (kind == Kind::not_there) {
-                holdings.not_there.emplace_back(bytes.text(bytes.number()));
-                continue;
-            }
-            const std::size_t place = bytes.number();
-            holdings.named.at(place) = true;
-            if (kind == Kind::other_shape) {
-                Shape shape(bytes.number());
-                for (auto& size : shape) size = bytes.integer();
-                holdings.other_shapes.emplace(place, std::move(shape));
-            } else if (kind == Kind::everything) {
-                add(holdings.spreads[place], whole_range(places[place]), {rank, entry});
-            } else if (kind == Kind::piece) {
+    std::unordered_map<std::uint32_t, std::vector<std::size_t>> known;  // places of entries, by the text of names
+    for (int rank = 0; rank < static_cast<int>(all.of_rank.size()); ++rank) {
+        const auto& texts = all.of_rank[static_cast<std::size_t>(rank)];
+        const auto [found, is_new] = known.try_emplace(texts.at(0));
+        if (is_new) found->second = places_of_entries(all.texts.at(texts[0]), holdings);
+        const std::vector<std::size_t>& place_of = found->second;
+        std::size_t entry = 0;
+        for (std::size_t i = 1; i < texts.size(); ++i) {
+            Bytes bytes(all.texts.at(texts[i]));
+            while (!bytes.at_end()) {
+                const std::uint64_t number = bytes.number(), part = number % Part::parts;
+                const std::size_t last = entry + number / Part::parts;
+                LOCKSTEP_ASSERT(last <= place_of.size());
+                if (part == Part::nothing) {
+                    entry = last;
+                    continue;
+                }
                 SliceRange held;
-                for (auto* number : {&held.row, &held.start, &held.width, &held.first, &held.count})
-                    *number = bytes.integer();
-                add(holdings.spreads[place], held, {rank, entry});
+                if (part == Part::piece)
+                    for (auto* of : {&held.row, &held.start, &held.width, &held.first, &held.count})
+                        *of = bytes.integer();
+                for (; entry < last; ++entry) {
+                    const std::size_t place = place_of[entry];
+                    holdings.spreads.at(place).add(part == Part::piece ? held : whole_range(places[place]),
+                                                   {rank, static_cast<int>(entry)});
+                }
             }
         }
+        LOCKSTEP_ASSERT(entry == place_of.size());
     }
     return holdings;
 }
 
 Holdings gather_holdings(const std::vector<Place>& places, const std::vector<Entry>& entries,
                          cluster::HostGroup& group) {
-    std::string own;
-    cluster::together(group, [&] { own = holdings_to_bytes(places, entries); });
-    const auto all = group.all_gather_bytes(own.data(), own.size());
-    return holdings_from_bytes(places, {all.data(), all.size()});
+    std::vector<std::string> own;
+    cluster::together(group, [&] { own = holdings_to_texts(places, entries); });
+    return holdings_from_texts(places, cluster::gather_distinct_texts(own, group));
 }
 
 }  // namespace lockstep::checkpoint

@@ -3,12 +3,12 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/spread.hpp"
+#include "cluster/distinct_texts.hpp"
 #include "cluster/host_group.hpp"
 
 namespace lockstep::checkpoint {
@@ -31,12 +31,14 @@ struct Holdings {
     std::map<std::size_t, Shape> other_shapes;  // places to which a rank gives another shape, the first such
     std::vector<std::string> not_there;         // paths that the file lacks, in the order of ranks and entries
 };
-// Collective; identical on every rank.
+// Collective; identical on every rank. What each rank receives grows with the ranks, by some hundred bytes for each:
+// replicas say the same in most of the texts below, and only hashes of those are sent.
 Holdings gather_holdings(const std::vector<Place>& places, const std::vector<Entry>& entries,
                          cluster::HostGroup& group);
 
-// Its two halves: serialize one rank's entries (self-delimiting), and parse all ranks'.
-std::string holdings_to_bytes(const std::vector<Place>& places, const std::vector<Entry>& entries);
-Holdings holdings_from_bytes(const std::vector<Place>& places, std::string_view bytes);
+// Its two halves. What one rank says of its entries: a text of what they are called, then texts of which parts it
+// holds, each of the next 256 entries.
+std::vector<std::string> holdings_to_texts(const std::vector<Place>& places, const std::vector<Entry>& entries);
+Holdings holdings_from_texts(const std::vector<Place>& places, const cluster::DistinctTexts& all);
 
 }  // namespace lockstep::checkpoint

@@ -2,6 +2,8 @@
 
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <tuple>
 
 namespace lockstep::checkpoint {
 namespace {
@@ -15,30 +17,25 @@ struct Candidate {
     std::int64_t next, last;  // its next element, and the end of its part of the range
 };
 
-const Holder* holder_of(const Held& held, int rank) {
-    const auto found = std::lower_bound(held.holders.begin(), held.holders.end(), rank,
-                                        [](const Holder& holder, int wanted) { return holder.rank < wanted; });
-    return found != held.holders.end() && found->rank == rank ? &*found : nullptr;
+std::optional<Holder> holder_of(const Held& held, int rank) {
+    std::optional<Holder> found;
+    held.holders.each_entry_of(rank, [&](int entry) {
+        if (!found) found = Holder{rank, entry};
+    });
+    return found;
 }
 
 // The candidate and holder that `owner` receives from.
 std::pair<const Candidate*, Holder> chosen(const std::vector<const Candidate*>& covering, int owner) {
-    for (const auto* candidate : covering)
-        if (const Holder* own = holder_of(*candidate->held, owner)) return {candidate, *own};
-    if (covering.size() == 1) {
-        const auto& holders = covering[0]->held->holders;
-        return {covering[0], holders[static_cast<std::size_t>(owner) % holders.size()]};
+    std::int64_t count = 0;
+    for (const auto* candidate : covering) {
+        if (const auto own = holder_of(*candidate->held, owner)) return {candidate, *own};
+        count += candidate->held->holders.count();
     }
-    // Each rank once, ascending.
-    std::vector<std::pair<const Candidate*, Holder>> all;
-    for (const auto* candidate : covering)
-        for (const Holder& holder : candidate->held->holders) all.emplace_back(candidate, holder);
-    const auto rank_of = [](const auto& one) { return one.second.rank; };
-    std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
-    all.erase(
-        std::unique(all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank_of(a) == rank_of(b); }),
-        all.end());
-    return all[static_cast<std::size_t>(owner) % all.size()];
+    std::int64_t number = owner % count;
+    std::size_t one = 0;
+    for (; number >= covering.at(one)->held->holders.count(); ++one) number -= covering[one]->held->holders.count();
+    return {covering[one], covering[one]->held->holders.at(number)};
 }
 
 void append(std::vector<Segment>& segments, const Segment& segment) {
@@ -68,23 +65,55 @@ SliceRange slice_range(const Shape& shape, int axis, std::int64_t offset, std::i
     return {all, element_of_tensor(piece, 0), count, 0, count};
 }
 
-void add(Spread& spread, const SliceRange& piece, const Holder& holder) {
+void Holders::add(const Holder& holder) {
+    ++count_;
+    if (!runs_.empty() && runs_.back().first.entry == holder.entry) {
+        Run& run = runs_.back();
+        const int distance = holder.rank - run.first.rank;
+        if (run.count == 1) run.stride = distance;
+        if (distance > 0 && distance == run.stride * run.count) {
+            ++run.count;
+            return;
+        }
+        if (run.count == 1) run.stride = 0;
+    }
+    runs_.push_back({holder});
+}
+
+Holder Holders::at(std::int64_t number) const {
+    std::size_t run = 0;
+    for (; number >= runs_.at(run).count; ++run) number -= runs_[run].count;
+    return runs_[run].at(static_cast<int>(number));
+}
+
+void Spread::add(const SliceRange& piece, const Holder& holder) {
     if (piece.count == 0) return;
-    auto held = std::find_if(spread.begin(), spread.end(), [&](const Held& one) { return one.piece == piece; });
-    if (held == spread.end()) held = spread.insert(held, {piece, {}});
-    LOCKSTEP_ASSERT(held->holders.empty() || held->holders.back().rank <= holder.rank);
-    held->holders.push_back(holder);
+    const auto key = [](const SliceRange& of) {
+        return std::tuple(element_of_tensor(of, 0), of.count, of.row, of.start, of.width);
+    };
+    const auto found = std::lower_bound(held_.begin(), held_.end(), key(piece),
+                                        [&](const Held& held, const auto& wanted) { return key(held.piece) < wanted; });
+    if (found != held_.end() && found->piece == piece) return found->holders.add(holder);
+    auto at = static_cast<std::size_t>(found - held_.begin());
+    held_.insert(found, {piece, {}})->holders.add(holder);
+    ends_.insert(ends_.begin() + static_cast<std::ptrdiff_t>(at), 0);
+    for (; at < held_.size(); ++at) {
+        const SliceRange& of = held_[at].piece;
+        const std::int64_t end = element_of_tensor(of, of.count - 1) + 1;
+        ends_[at] = at == 0 ? end : std::max(ends_[at - 1], end);
+    }
 }
 
 std::vector<Segment> sources(const Spread& spread, std::int64_t first, std::int64_t last, int owner) {
     std::vector<Candidate> candidates;
-    for (const Held& held : spread) {
-        const Candidate candidate = {&held, elements_before(held.piece, first), elements_before(held.piece, last)};
-        if (candidate.last - candidate.next == last - first)
-            if (const Holder* own = holder_of(held, owner)) return {{first, last - first, *own, candidate.next}};
-        if (candidate.next < candidate.last) candidates.push_back(candidate);
-    }
     std::vector<Segment> segments;
+    spread.each_near(first, last, [&](const Held& held) {
+        const Candidate candidate = {&held, elements_before(held.piece, first), elements_before(held.piece, last)};
+        if (segments.empty() && candidate.last - candidate.next == last - first)
+            if (const auto own = holder_of(held, owner)) segments = {{first, last - first, *own, candidate.next}};
+        if (candidate.next < candidate.last) candidates.push_back(candidate);
+    });
+    if (!segments.empty()) return segments;
     std::vector<const Candidate*> covering;
     for (std::int64_t at = first; at < last;) {
         // Up to the next element at which any holder begins or ends.
@@ -134,6 +163,10 @@ std::vector<Span> cut_into_rounds(const std::vector<ChecksumBlock>& share, std::
 
 std::int64_t elements_a_round(int ranks) {
     return std::max(elements_in_flight / ranks, least_a_round);
+}
+
+int readers_at_a_time(std::int64_t elements) {
+    return static_cast<int>(std::max<std::int64_t>(elements_in_flight / elements, 1));
 }
 
 Spans spans_of_round(const std::vector<Span>& spans, int round) {

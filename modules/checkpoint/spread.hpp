@@ -44,12 +44,59 @@ struct Holder {
     int rank = 0, entry = 0;  // entry: its index on that rank
     bool operator==(const Holder&) const = default;
 };
+// Holders of the same elements. On a grid, replicas are evenly spaced, so that a few runs stand for any number of
+// ranks.
+class Holders {
+  public:
+    void add(const Holder& holder);  // called in the order of ranks
+    std::int64_t count() const { return count_; }
+    Holder at(std::int64_t number) const;  // by rank
+    // Calls take(entry) for each entry of the rank that holds them.
+    template <class Take>
+    void each_entry_of(int rank, Take&& take) const {
+        for (const Run& run : runs_)
+            if (run.has(rank)) take(run.first.entry);
+    }
+    template <class Take>
+    void each(Take&& take) const {
+        for (const Run& run : runs_)
+            for (int number = 0; number < run.count; ++number) take(run.at(number));
+    }
+
+  private:
+    struct Run {
+        Holder first;
+        int stride = 0, count = 1;
+        Holder at(int number) const { return {first.rank + number * stride, first.entry}; }
+        bool has(int rank) const {
+            const int distance = rank - first.rank;
+            return stride == 0 ? distance == 0 : distance >= 0 && distance % stride == 0 && distance / stride < count;
+        }
+    };
+    std::vector<Run> runs_;
+    std::int64_t count_ = 0;
+};
 struct Held {
     SliceRange piece;
-    std::vector<Holder> holders;  // by rank
+    Holders holders;
 };
-using Spread = std::vector<Held>;
-void add(Spread& spread, const SliceRange& piece, const Holder& holder);  // called in the order of ranks
+class Spread {
+  public:
+    void add(const SliceRange& piece, const Holder& holder);  // called in the order of ranks
+    // In the order of their first elements.
+    const std::vector<Held>& all() const { return held_; }
+    // Calls take(held) for those that may have some of the elements [first, last) of the tensor: each that begins
+    // before `last` and after which the earlier ones do not all end before `first`.
+    template <class Take>
+    void each_near(std::int64_t first, std::int64_t last, Take&& take) const {
+        auto at = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
+        for (; at < held_.size() && element_of_tensor(held_[at].piece, 0) < last; ++at) take(held_[at]);
+    }
+
+  private:
+    std::vector<Held> held_;
+    std::vector<std::int64_t> ends_;  // the furthest end of a piece up to this one, so that they ascend
+};
 
 // Elements [first, first + count) of a tensor, which begin at `from` in an entry of a rank.
 struct Segment {
@@ -72,6 +119,9 @@ struct Span {
 std::vector<Span> cut_into_rounds(const std::vector<ChecksumBlock>& share, std::int64_t most);
 // Elements per round of each of `ranks` shares: about 64 MiB in all.
 std::int64_t elements_a_round(int ranks);
+// How many ranks send so much of what they read in one round, so that a rank that needs everything receives about 64
+// MiB.
+int readers_at_a_time(std::int64_t elements);
 // The spans of one share in one round.
 struct Spans {
     std::vector<Span>::const_iterator first, last;

@@ -60,6 +60,7 @@ class Collector {
     std::optional<cluster::Failure> collect(Snapshot& blocks, Values values = Values::copied);
 
   private:
+    bool holds_some_of(const Span& span) const;
     std::vector<Segment> sources_of(const Span& span, int owner) const;
     float* place_of(const Span& span) const;
     bool stays(const Segment& segment) const;
@@ -79,8 +80,8 @@ class Collector {
     const int rank_;
     Rounds rounds_;
     std::vector<ChecksumBlock> share_;
-    std::vector<bool> holds_;  // per place: whether this rank holds any of it
-    int foreign_rounds_ = 0;   // up to the last one in which this rank receives
+    std::vector<std::vector<SliceRange>> own_;  // per place: what this rank holds of it
+    int foreign_rounds_ = 0;                    // up to the last one in which this rank receives
     const Snapshot* collected_ = nullptr;
     Values values_ = Values::copied;
     Traffic traffic_;
@@ -117,7 +118,7 @@ class Distributor {
     const float* values_of(const Span& span);
     void forget_before(std::size_t block);
     void read(int round);
-    void prepare_receives(int round);
+    void prepare_receives(int round, int first, int last);  // of what these ranks read
     void finish_receives();
 
     const Reading& reading_;
@@ -126,6 +127,7 @@ class Distributor {
     const std::vector<Entry>& entries_;
     cluster::HostGroup& group_;
     const int rank_;
+    const std::int64_t elements_;
     Rounds rounds_;
     const std::vector<ChecksumBlock>& share_;
     std::vector<std::vector<ChecksumBlock>> blocks_of_file_;

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 
+#include "cluster/distinct_texts.hpp"
 #include "cluster/session.hpp"
 
 using namespace lockstep;
@@ -39,6 +40,32 @@ BOOST_AUTO_TEST_CASE(one_rank_tells_the_others) {
     const std::string block(1500, own);
     const std::vector<char> all = everyone->gather(block.data(), block.size(), last);
     BOOST_TEST(std::string(all.begin(), all.end()) == (session->rank() == last ? wanted : ""));
+}
+
+BOOST_AUTO_TEST_CASE(texts_that_ranks_share_are_told_once) {
+    const int own = session->rank(), ranks = session->size();
+    // All ranks have "common", every second rank "even", each one of its own, and rank 0 a text twice.
+    const std::string zeros("\0\0", 2);
+    const auto texts_of = [&](int rank) {
+        std::vector<std::string> texts = {"common", "own " + std::to_string(rank)};
+        if (rank % 2 == 0) texts.insert(texts.begin(), "even");
+        if (rank == 0) texts.insert(texts.end(), {"", zeros, ""});
+        return texts;
+    };
+    const cluster::DistinctTexts distinct = cluster::gather_distinct_texts(texts_of(own), *everyone);
+    BOOST_REQUIRE(distinct.of_rank.size() == static_cast<std::size_t>(ranks));
+    std::vector<std::string> expected = {"even", "common", "own 0", "", zeros};
+    for (int rank = 1; rank < ranks; ++rank) expected.push_back("own " + std::to_string(rank));
+    BOOST_TEST(distinct.texts == expected);
+    for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<std::string> found;
+        for (const std::uint32_t text : distinct.of_rank[static_cast<std::size_t>(rank)])
+            found.push_back(distinct.texts.at(text));
+        BOOST_TEST(found == texts_of(rank));
+    }
+    BOOST_TEST(cluster::gather_distinct_texts({}, *everyone).texts.empty());
+    const auto alone = cluster::make_solo_group();
+    BOOST_TEST(cluster::gather_distinct_texts({"b", "a", "b"}, *alone).texts == (std::vector<std::string>{"b", "a"}));
 }
 
 BOOST_AUTO_TEST_CASE(solo_group_is_the_identity) {

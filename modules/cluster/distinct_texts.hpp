@@ -1,0 +1,21 @@
+// Texts of many ranks that are mostly the same texts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cluster/host_group.hpp"
+
+namespace lockstep::cluster {
+
+struct DistinctTexts {
+    std::vector<std::string> texts;                   // each once, in the order of the first ranks that have them
+    std::vector<std::vector<std::uint32_t>> of_rank;  // by rank: its texts, as indices
+};
+
+// Collective; the same on every rank. What each rank receives: 16 bytes for each text of each rank, and each distinct
+// text once.
+DistinctTexts gather_distinct_texts(const std::vector<std::string>& own, HostGroup& group);
+
+}  // namespace lockstep::cluster
