@@ -1,0 +1,60 @@
+// One rank of a group of any size, alone: the others are taken to say what it says. What it costs this rank to be in
+// the group is real (memory, time, bytes received); nothing travels.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cluster/host_group.hpp"
+
+namespace lockstep::bench {
+
+class SimulatedGroup : public cluster::HostGroup {
+  public:
+    SimulatedGroup(int rank, int size) : rank_(rank), size_(size) {}
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    void all_reduce(std::vector<double>& values, cluster::Reduce operation) override {
+        if (operation == cluster::Reduce::sum)
+            for (double& value : values) value *= size_;
+        count(values.size() * sizeof(double));
+    }
+    void all_reduce(std::vector<std::int64_t>& values, cluster::Reduce operation) override {
+        if (operation == cluster::Reduce::sum)
+            for (std::int64_t& value : values) value *= size_;
+        count(values.size() * sizeof(std::int64_t));
+    }
+    void broadcast(void*, std::size_t bytes, int) override { count(bytes); }
+    std::vector<char> gather(const void* data, std::size_t bytes, int root) override {
+        return rank_ == root ? all_gather_bytes(data, bytes) : (count(0), std::vector<char>());
+    }
+    std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) override {
+        std::vector<char> all(bytes * static_cast<std::size_t>(size_));
+        for (std::size_t at = 0; at < all.size(); at += bytes) std::memcpy(all.data() + at, data, bytes);
+        count(all.size());
+        return all;
+    }
+    void exchange(const std::vector<cluster::HostMessage>& receives,
+                  const std::vector<cluster::HostMessage>&) override {
+        std::size_t bytes = 0;
+        for (const cluster::HostMessage& message : receives) bytes += message.bytes;
+        count(bytes);
+    }
+    void barrier() override { count(0); }
+
+    std::int64_t calls() const { return calls_; }
+    std::uint64_t bytes_received() const { return bytes_; }
+
+  private:
+    void count(std::size_t bytes) {
+        ++calls_;
+        bytes_ += bytes;
+    }
+    int rank_, size_;
+    std::int64_t calls_ = 0;
+    std::uint64_t bytes_ = 0;
+};
+
+}  // namespace lockstep::bench
