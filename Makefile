@@ -6,6 +6,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
 FUZZ_SECONDS ?= 600
+HOURS ?= 1
 PTX_REPORT ?=
 # For make bench-peers: the checkouts, and the Python of the second.
 LLM_C ?=
@@ -22,7 +23,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours test-openmpi fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
+.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours test-openmpi fuzz soak test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
@@ -32,6 +33,7 @@ help:
 	@echo 'make test-hours   every fault of every file, every moment of a lost node, mutations of the GPU kernels (hours)'
 	@echo 'make test-openmpi build build/openmpi with Open MPI, run its quick tests (docs/install.md)'
 	@echo 'make fuzz         fuzz every reader of files for $(FUZZ_SECONDS) s in all, with libFuzzer and sanitizers (needs clang)'
+	@echo 'make soak HOURS=8 train under kills, signals, full disks and damage for hours; each run must end as if left alone'
 	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  report registers, spills and occupancy of all CUDA kernels; fails on unexpected spills'
 	@echo 'make ptx-report   count what the kernels execute at the sizes of real models (PTX_REPORT=--format=json)'
@@ -79,6 +81,11 @@ fuzz: dependencies
 	cmake --preset fuzz $(call GENERATOR,build/fuzz) $(CMAKE_FLAGS)
 	cmake --build --preset fuzz --parallel $(JOBS)
 	tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
+
+# Goes on with new seeds after earlier calls, which build/soak.tsv lists.
+soak: build
+	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 3600 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak.tsv OMP_WAIT_POLICY=passive \
+	    $(BUILD)/bin/test_soak --log_level=message
 
 # Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out.
 test-openmpi:

@@ -1,0 +1,294 @@
+// Random runs under random trouble: each is killed, stopped, starved of disk space, damaged and resumed, mostly on
+// other layouts, and has to end as the same run left alone. A round is all in its seed, so that a failure can be
+// repeated: LOCKSTEP_SOAK_SEED. For hours: `make soak`, which sets LOCKSTEP_SOAK_SECONDS and LOCKSTEP_SOAK_RECORD.
+#define BOOST_TEST_MODULE soak
+#include <dirent.h>
+
+#include <cmath>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "end_to_end/grid_training.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+constexpr int steps = 20;
+
+class Dice {
+  public:
+    explicit Dice(std::uint64_t seed) : engine_(seed) {}
+    int below(int count) { return static_cast<int>(engine_() % static_cast<std::uint64_t>(count)); }
+    bool one_in(int count) { return below(count) == 0; }
+    double seconds(double least, double most) { return least + (most - least) * below(1000) / 1000; }
+    template <class Value>
+    const Value& of(const std::vector<Value>& values) {
+        return values[static_cast<std::size_t>(below(static_cast<int>(values.size())))];
+    }
+
+  private:
+    std::mt19937_64 engine_;
+};
+
+// A run: what stays the same through all its launches, and the layouts it may have.
+struct Run {
+    std::string settings, what;
+    std::vector<GridCase> layouts;
+    // Launches of one layout give the same bits; others the same losses to rounding.
+    bool same_bits = true;
+    double tolerance = 0;
+};
+
+Run draw_run(Dice& dice) {
+    Run run;
+    const std::string mixer = dice.of<std::string>({"attention", "ttt-linear", "ttt-mlp", "gated-deltanet", "hybrid"});
+    const std::string optimizer = dice.of<std::string>({"adamw", "adamw", "adamw", "sgd", "muon"});
+    const bool bf16 = dice.one_in(4), averages = dice.one_in(4);
+    run.same_bits = bf16 || dice.one_in(2);
+    run.tolerance = optimizer == "muon" ? 1e-3 : 2e-5;
+    run.settings = " --set optimizer.kind=" + optimizer + " --set schedule.steps=" + std::to_string(steps) +
+                   " --set checkpoint.every=" + std::to_string(2 + dice.below(4)) +
+                   " --set checkpoint.keep=" + std::to_string(2 + dice.below(2)) +
+                   " --set run.seed=" + std::to_string(dice.below(1000));
+    if (bf16) run.settings += " --set precision.compute=bf16";
+    if (averages) run.settings += " --set optimizer.ema=0.9";
+    const bool local = dice.one_in(3);
+    if (local)
+        run.settings +=
+            " --set checkpoint.local=local --set checkpoint.local_every=" + std::to_string(1 + dice.below(3));
+
+    std::vector<GridCase> possible;
+    for (const GridCase& one : all_grid_cases()) {
+        const int replicas = one.data * one.context;
+        if (one.mixer != mixer || one.ranks() > 4) continue;
+        if (optimizer == "muon" && replicas > 1 && one.zero == 0) continue;
+        possible.push_back(one);
+    }
+    const int count = run.same_bits ? 1 : 4;
+    for (int i = 0; i < count; ++i) {
+        // Every number of ranks as often, whatever layouts it has.
+        const int ranks = 1 + dice.below(4);
+        std::vector<GridCase> of_ranks;
+        std::copy_if(possible.begin(), possible.end(), std::back_inserter(of_ranks),
+                     [&](const GridCase& one) { return one.ranks() == ranks; });
+        run.layouts.push_back(dice.of(of_ranks.empty() ? possible : of_ranks));
+    }
+    run.what = mixer + ", " + optimizer + (bf16 ? ", bf16" : "") + (averages ? ", averages" : "") +
+               (local ? ", local checkpoints" : "");
+    return run;
+}
+
+// The processes of a run, by its name on their command lines; none of another's.
+std::vector<pid_t> ranks_of(const std::string& name) {
+    std::vector<pid_t> found;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+        const std::string number = entry.path().filename();
+        if (number.find_first_not_of("0123456789") != std::string::npos) continue;
+        const std::string line = read_file(entry.path() / "cmdline");
+        if (line.starts_with(lockstep_program + '\0') && contains(line, "run.name=" + name + '\0'))
+            found.push_back(static_cast<pid_t>(std::stol(number)));
+    }
+    return found;
+}
+
+// One launch and what befalls it.
+struct Trouble {
+    std::string name;
+    std::string fault, options;   // LOCKSTEP_FAULT; of the command
+    std::optional<double> after;  // seconds, until a signal:
+    int signal = 0;
+    bool one_rank = false;  // the signal goes to one rank, not to the launcher
+};
+
+Trouble draw_trouble(Dice& dice, int ranks) {
+    const std::string rank = std::to_string(dice.below(ranks)), step = std::to_string(1 + dice.below(steps));
+    const std::string any = dice.one_in(2) ? "*" : rank;
+    switch (dice.below(9)) {
+        case 0:
+            return {"killed after a step", "step_end:" + rank + ":" + step + ":kill", "", {}, 0, false};
+        case 1:
+            return {"failed after a step", "step_end:" + rank + ":" + step + ":throw", "", {}, 0, false};
+        case 2:
+            return {"killed while it writes", "checkpoint_data:" + rank + ":*:kill", "", {}, 0, false};
+        case 3:
+            return {"killed while it gathers", "checkpoint_gather:" + rank + ":*:kill", "", {}, 0, false};
+        case 4:
+            return {"disk full", "checkpoint_data:" + any + ":" + step + ":enospc", "", {}, 0, false};
+        case 5:
+            return {"rank killed at any time", "", "", dice.seconds(0, 2.5), SIGKILL, true};
+        case 6:
+            return {"SIGTERM at any time", "", "", dice.seconds(0, 2.5), SIGTERM, false};
+        case 7:
+            return {"launcher killed at any time", "", "", dice.seconds(0, 2.5), SIGKILL, false};
+        default:
+            return {"stopped after a step", "", " --stop-at " + step, {}, 0, false};
+    }
+}
+
+Result launch(const fs::path& folder, const std::string& name, const Run& run, const GridCase& layout,
+              const Trouble& trouble, const std::string& resume, Dice& dice) {
+    const std::string faults = trouble.fault.empty() ? "" : " LOCKSTEP_FAULT=" + trouble.fault;
+    Process process(command_line("train run.toml --set run.name=" + name + model + layout.settings() + run.settings +
+                                     trouble.options + resume,
+                                 layout.ranks(), environment + faults),
+                    folder);
+    if (trouble.after) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(*trouble.after));
+        const std::vector<pid_t> ranks = ranks_of(name);
+        if (!trouble.one_rank)
+            process.signal(trouble.signal);
+        else if (!ranks.empty())
+            ::kill(dice.of(ranks), trouble.signal);
+    }
+    Result result = process.wait(240);
+    // Whatever a killed launcher left behind would write into the next launch's files.
+    BOOST_TEST(wait_until([&] { return ranks_of(name).empty(); }, 60), "ranks live on: " << trouble.name);
+    for (const pid_t left : ranks_of(name)) ::kill(left, SIGKILL);
+    return result;
+}
+
+// Damages the newest checkpoint where an older one is left to go on from.
+bool damage_newest(const fs::path& folder, const std::string& name, Dice& dice) {
+    std::vector<std::string> files = checkpoints_in(folder, name);
+    std::erase_if(files, [](const std::string& file) { return !file.ends_with(".h5"); });
+    if (files.size() < 2) return false;
+    const fs::path newest = folder / "checkpoints" / name / files.back();
+    std::string bytes = read_file(newest);
+    if (bytes.empty()) return false;
+    const auto at = static_cast<std::size_t>(dice.below(static_cast<int>(bytes.size())));
+    switch (dice.below(3)) {
+        case 0:
+            bytes[at] = static_cast<char>(bytes[at] ^ (1 << dice.below(8)));
+            break;
+        case 1:
+            bytes.resize(at);
+            break;
+        default:
+            std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), std::min<std::size_t>(512, bytes.size() - at),
+                        '\0');
+    }
+    write_file(newest, bytes);
+    return true;
+}
+
+struct Outcome {
+    int launches = 0;
+    bool passed = true;
+    std::string what, why;
+};
+
+Outcome play(std::uint64_t seed, const fs::path& folder) {
+    Dice dice(seed);
+    const Run run = draw_run(dice);
+    const std::string alone = "alone-" + std::to_string(seed), name = "troubled-" + std::to_string(seed);
+    Outcome outcome;
+    outcome.what = run.what;
+    const auto fails = [&](const std::string& why, const Result& result) {
+        outcome.passed = false;
+        outcome.why = why;
+        BOOST_ERROR("seed " << seed << " (" << outcome.what << "): " << why << "\n" << result);
+        return outcome;
+    };
+    const Result whole = launch(folder, alone, run, run.layouts[0], {}, "", dice);
+    if (whole.exit_code != 0) return fails("the run alone fails", whole);
+
+    const int troubles = 1 + dice.below(5);
+    Result last;
+    for (int number = 0; number <= troubles; ++number) {
+        const GridCase& layout = dice.of(run.layouts);
+        const Trouble trouble = number < troubles ? draw_trouble(dice, layout.ranks()) : Trouble{};
+        last = launch(folder, name, run, layout, trouble, " --resume auto", dice);
+        ++outcome.launches;
+        outcome.what += "; " + layout.name() + (trouble.name.empty() ? "" : ": " + trouble.name);
+        if (last.timed_out) return fails("a launch does not end", last);
+        if (last.exit_code == 2 || last.exit_code == 3) return fails("a launch is refused", last);
+        if (last.exit_code == 0 && status_of(folder, name).value("state", "") == "finished") break;
+        if (number == troubles) return fails("the last launch does not finish", last);
+        if (dice.one_in(3) && damage_newest(folder, name, dice)) outcome.what += ", newest checkpoint damaged";
+    }
+    const auto expected = numbers_of(folder, "loss", alone), found = numbers_of(folder, "loss", name);
+    if (found.size() != expected.size() || found.size() != static_cast<std::size_t>(steps))
+        return fails("metrics.jsonl has " + std::to_string(found.size()) + " steps", last);
+    for (const auto& [step, loss] : expected) {
+        const double difference = std::abs(found.at(step) - loss);
+        if (run.same_bits ? difference != 0 : !(difference <= run.tolerance))
+            return fails("step " + std::to_string(step) + " has loss " + std::to_string(found.at(step)) +
+                             " instead of " + std::to_string(loss),
+                         last);
+    }
+    if (run.same_bits &&
+        tensors_of(checkpoint_file(folder, steps, alone)) != tensors_of(checkpoint_file(folder, steps, name)))
+        return fails("the last checkpoints differ", last);
+    return outcome;
+}
+
+// Past rounds, and those of now added: seed, seconds, launches, passed, what.
+class Record {
+  public:
+    explicit Record(std::string path) : path_(std::move(path)) {
+        std::ifstream file(path_);
+        for (std::string line; std::getline(file, line);) {
+            std::istringstream words(line);
+            std::uint64_t seed = 0;
+            double seconds = 0;
+            int launches = 0;
+            std::string passed;
+            if (words >> seed >> seconds >> launches >> passed) count(seed, seconds, launches, passed == "passed");
+        }
+    }
+    std::uint64_t next_seed() const { return last_seed_ + 1; }
+    void add(std::uint64_t seed, double seconds, const Outcome& outcome) {
+        count(seed, seconds, outcome.launches, outcome.passed);
+        if (path_.empty()) return;
+        std::ofstream(path_, std::ios::app)
+            << seed << '\t' << seconds << '\t' << outcome.launches << '\t' << (outcome.passed ? "passed" : "failed")
+            << '\t' << outcome.what << '\t' << outcome.why << '\n';
+    }
+    std::string total() const {
+        std::ostringstream text;
+        text << rounds_ << " rounds, " << launches_ << " launches under trouble, " << failed_ << " failed, "
+             << std::lround(seconds_ / 60) << " minutes";
+        return text.str();
+    }
+
+  private:
+    void count(std::uint64_t seed, double seconds, int launches, bool passed) {
+        last_seed_ = std::max(last_seed_, seed);
+        ++rounds_;
+        launches_ += launches;
+        seconds_ += seconds;
+        failed_ += passed ? 0 : 1;
+    }
+    std::string path_;
+    std::uint64_t last_seed_ = 0;
+    int rounds_ = 0, launches_ = 0, failed_ = 0;
+    double seconds_ = 0;
+};
+
+std::string variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(troubled_runs_end_as_those_left_alone) {
+    const std::string of_seconds = variable("LOCKSTEP_SOAK_SECONDS"), of_seed = variable("LOCKSTEP_SOAK_SEED");
+    const double seconds = of_seconds.empty() ? 0 : std::stod(of_seconds);
+    Record record(variable("LOCKSTEP_SOAK_RECORD"));
+    const auto start = Clock::now();
+    const std::uint64_t first = of_seed.empty() ? record.next_seed() : std::stoull(of_seed);
+    const int fewest = of_seed.empty() ? 3 : 1;
+    for (int round = 0; round < fewest || (of_seed.empty() && seconds_since(start) < seconds); ++round) {
+        const std::uint64_t seed = first + static_cast<std::uint64_t>(round);
+        const auto begun = Clock::now();
+        const Workplace place;
+        const Outcome outcome = play(seed, place.path());
+        record.add(seed, seconds_since(begun), outcome);
+        BOOST_TEST_MESSAGE("seed " << seed << ", " << std::lround(seconds_since(begun)) << " s, "
+                                   << (outcome.passed ? "passed" : "FAILED") << ": " << outcome.what);
+    }
+    BOOST_TEST_MESSAGE("in all: " << record.total());
+}
