@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "analysis/load/configuration.hpp"
 
@@ -11,8 +12,8 @@ namespace {
 
 constexpr auto forward = static_cast<std::size_t>(Phase::forward);
 
-double median_or_zero(const std::vector<double>& values) {
-    return values.empty() ? 0 : median(values);
+double median_or_zero(std::vector<double> values) {
+    return values.empty() ? 0 : median(std::move(values));
 }
 
 // Adds the least and the most time of those ranks that took part.
@@ -33,6 +34,21 @@ void add_extremes(SpanFigures& span, const std::vector<RankSpan>& ranks) {
     }
 }
 
+void add_row(SpanFigures& span, const trace::StepRow& row, std::size_t ranks, const PhaseSums& mean) {
+    if (span.steps == 0) span.first_step = row.step;
+    span.last_step = row.step;
+    ++span.steps;
+    span.tokens += row.tokens;
+    span.tokens_per_rank += static_cast<double>(row.tokens) / static_cast<double>(ranks);
+    span.skipped += row.skipped != 0 ? 1 : 0;
+    span.seconds += row.seconds;
+    span.model_flop += row.model_flop;
+    span.counted.add(row);
+    span.loss.add(row.loss);
+    if (const auto validation = validation_of(row)) span.validations.push_back(*validation);
+    span.mean.add(mean);
+}
+
 }  // namespace
 
 void SpanSums::open(std::int64_t number, std::size_t ranks) {
@@ -43,33 +59,23 @@ void SpanSums::open(std::int64_t number, std::size_t ranks) {
 }
 
 void SpanSums::add(const trace::StepRow& row, const std::vector<RankSpan>& of_step, const PhaseSums& mean) {
-    SpanFigures& span = figures_;
-    if (span.steps == 0) span.first_step = row.step;
-    span.last_step = row.step;
-    ++span.steps;
-    span.tokens += row.tokens;
-    span.tokens_per_rank += static_cast<double>(row.tokens) / static_cast<double>(of_step.size());
-    span.skipped += row.skipped != 0 ? 1 : 0;
-    span.seconds += row.seconds;
-    span.model_flop += row.model_flop;
-    span.counted.add(row);
-    span.loss.add(row.loss);
-    if (const auto validation = validation_of(row)) span.validations.push_back(*validation);
-    span.mean.add(mean);
+    add_row(figures_, row, of_step.size(), mean);
     for (std::size_t r = 0; r < of_step.size(); ++r) of_launch_[r].add(of_step[r]);
 }
 
+void SpanSums::end_launch(const std::vector<RankSpan>& of_launch) {
+    add_extremes(figures_, of_launch);
+    for (std::size_t r = 0; r < of_launch.size(); ++r) figures_.ranks[r].add(of_launch[r]);
+}
+
 void SpanSums::end_launch() {
-    add_extremes(figures_, of_launch_);
-    for (std::size_t r = 0; r < of_launch_.size(); ++r) {
-        figures_.ranks[r].add(of_launch_[r]);
-        of_launch_[r] = {};
-    }
+    end_launch(of_launch_);
+    std::fill(of_launch_.begin(), of_launch_.end(), RankSpan());
 }
 
 SpanFigures SpanSums::close(bool keep_ranks) {
     end_launch();
-    if (!keep_ranks) figures_.ranks.clear();
+    if (!keep_ranks) figures_.ranks = {};  // with its memory: there may be a span for each step
     return std::move(figures_);
 }
 
@@ -86,6 +92,7 @@ FigureCollector::FigureCollector(const trace::Run& run, const FigureOptions& opt
 }
 
 void FigureCollector::begin_part(const trace::RunPart& part) {
+    kinds_of_part_.clear();
     if (launch_.number() == part.launch) return;
     close_launch();
     launch_.open(part.launch, figures_.ranks.size());
@@ -110,6 +117,13 @@ void FigureCollector::place_ranks() {
     }
 }
 
+void FigureCollector::find_kinds(const RowSource& source) {
+    for (const std::string& kind : source.kinds()) {
+        kinds_[kind].resize(figures_.ranks.size());
+        kinds_of_part_.push_back(&kinds_[kind]);
+    }
+}
+
 void FigureCollector::add(const RowSample& sample, const RowSource& source) {
     const std::size_t ranks = sample.ranks.size();
     const trace::StepRow& row = sample.row;
@@ -125,12 +139,9 @@ void FigureCollector::add(const RowSample& sample, const RowSource& source) {
         span.step_seconds = rank.step_seconds;
         span.loss.add(rank.loss);
         if (rank.overlapped) span.phases.forget_step_phases();
+        if (rank.timed && kinds_of_part_.empty()) find_kinds(source);
         if (rank.timed)
-            for (std::size_t kind = 0; kind < rank.kinds.size(); ++kind) {
-                std::vector<double>& of_ranks = kinds_[source.kinds()[kind]];
-                of_ranks.resize(figures_.ranks.size());
-                of_ranks[r] += rank.kinds[kind];
-            }
+            for (std::size_t kind = 0; kind < rank.kinds.size(); ++kind) (*kinds_of_part_[kind])[r] += rank.kinds[kind];
         add_to_rank(r, span, rank);
         overhead += rank.overhead;
     }
@@ -147,10 +158,9 @@ void FigureCollector::end_part(const RowSource& source) {
 void FigureCollector::add_to_rank(std::size_t r, const RankSpan& span, const RankSample& sample) {
     RankFigures& rank = figures_.ranks[r];
     if (std::isfinite(sample.loss)) {
-        if (rank.loss.count == 0) rank.loss_first = sample.loss;
+        if (std::isnan(rank.loss_first)) rank.loss_first = sample.loss;
         rank.loss_last = sample.loss;
     }
-    rank.add(span);
     rank.raise(sample);
     rank.overhead += sample.overhead;
     if (span.phases.calls[forward] > 0)
@@ -170,10 +180,14 @@ void FigureCollector::add_step(const trace::StepRow& row, const std::vector<Rank
     mean.divide(static_cast<double>(of_step.size()));
     figures_.rank_loss.add(loss.value());
     figures_.hardware_flop += row.hardware_flop;
-    SpanSums step;
-    step.open(row.step, of_step.size());
-    for (SpanSums* span : {&step, &epoch_, &launch_, &all_}) span->add(row, of_step, mean);
-    figures_.steps.push_back(step.close(options_.ranks_of_steps));
+    epoch_.add(row, of_step, mean);
+    launch_.add(row, of_step, mean);
+    add_row(all_.figures(), row, of_step.size(), mean);  // its ranks come launch by launch
+    SpanFigures& step = figures_.steps.emplace_back();
+    step.number = row.step;
+    add_row(step, row, of_step.size(), mean);
+    add_extremes(step, of_step);
+    if (options_.ranks_of_steps) step.ranks = of_step;
 }
 
 void FigureCollector::close_epoch() {
@@ -184,7 +198,8 @@ void FigureCollector::close_epoch() {
 
 void FigureCollector::close_launch() {
     if (launch_.number() == 0) return;
-    all_.end_launch();
+    all_.end_launch(launch_.of_launch());
+    for (std::size_t r = 0; r < figures_.ranks.size(); ++r) figures_.ranks[r].add(launch_.of_launch()[r]);
     if (epoch_open_) epoch_.end_launch();
     figures_.launches.push_back(launch_.close(false));
 }
@@ -197,7 +212,7 @@ RunFigures FigureCollector::take() {
     for (std::size_t r = 0; r < figures_.ranks.size(); ++r) {
         RankFigures& rank = figures_.ranks[r];
         all_latencies.insert(all_latencies.end(), latencies_[r].begin(), latencies_[r].end());
-        rank.forward_median = median_or_zero(latencies_[r]);
+        rank.forward_median = median_or_zero(std::move(latencies_[r]));
         overhead += rank.overhead;
         total += rank.phases.total();
     }
@@ -206,9 +221,10 @@ RunFigures FigureCollector::take() {
         const auto [least, most] = std::minmax_element(of_ranks.begin(), of_ranks.end());
         figures_.communication.push_back({name, sum / static_cast<double>(of_ranks.size()), *least, *most});
     }
-    figures_.all = all_.close(false);
+    figures_.all = std::move(all_.figures());
+    figures_.all.ranks = {};
     figures_.overhead_share = total > 0 ? overhead / total : 0;
-    figures_.forward_median = median_or_zero(all_latencies);
+    figures_.forward_median = median_or_zero(std::move(all_latencies));
     return std::move(figures_);
 }
 
