@@ -21,6 +21,8 @@ if(MPI_C_FOUND)
     if(LOCKSTEP_OPEN_MPI)
         set(mpi_name "openmpi")
         set(other_mpi_name "mpich")
+        # Its header declares the C++ bindings of MPI 2 to C++, which are in a library that nobody here wants.
+        set_property(TARGET MPI::MPI_C APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS OMPI_SKIP_MPICXX)
     endif()
 endif()
 find_package(OpenMP COMPONENTS CXX)
