@@ -16,6 +16,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,6 +71,20 @@ inline bool wait_until(const std::function<bool()>& condition, double seconds = 
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return true;
+}
+
+// Without what Open MPI's launcher says of a command that failed: paragraphs between lines of dashes.
+inline std::string without_launchers_paragraphs(const std::string& text) {
+    const std::string dashes(60, '-');
+    std::string kept;
+    std::istringstream lines(text);
+    bool inside = false;
+    for (std::string line; std::getline(lines, line);) {
+        const bool border = line.starts_with(dashes);
+        if (!inside && !border) kept += line + (lines.eof() ? "" : "\n");
+        if (border) inside = !inside;
+    }
+    return kept;
 }
 
 struct Result {
@@ -144,7 +159,7 @@ class Process {
         result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         result.seconds = seconds_since(start_);
         result.out = read_file(output_.string() + ".out");
-        result.error = read_file(output_.string() + ".err");
+        result.error = without_launchers_paragraphs(read_file(output_.string() + ".err"));
         return result;
     }
 

@@ -283,9 +283,10 @@ BOOST_AUTO_TEST_CASE(on_several_nodes) {
         return;
     }
     const Workplace place;
-    write_file(place.path() / "node",
-               "#!/bin/sh\nexec unshare --uts --mount sh -c 'hostname n$((PMI_RANK / 2)) && mount -t tmpfs none "
-               "/dev/shm && exec \"$@\"' sh \"$@\"\n");
+    write_file(
+        place.path() / "node",
+        "#!/bin/sh\nexec unshare --uts --mount sh -c 'hostname n$((${PMI_RANK:-$OMPI_COMM_WORLD_RANK} / 2)) && mount -t tmpfs none "
+        "/dev/shm && exec \"$@\"' sh \"$@\"\n");
     fs::permissions(place.path() / "node", fs::perms::owner_all);
     const auto on_nodes = [&](const std::string& arguments, const std::string& fault) {
         return "env UCX_TLS=sysv,self MPIR_CVAR_NOLOCAL=1 LOCKSTEP_FAULT=" + fault + " " + mpi_launcher() +
