@@ -471,10 +471,10 @@ BOOST_AUTO_TEST_CASE(usr1_to_mpirun) {
     send(SIGUSR1, 2, {0, 4}, "USR1");  // MPICH's mpirun now and then loses the ranks' code
 }
 BOOST_AUTO_TEST_CASE(term_to_mpirun) {
-    send(SIGTERM, 2, {0, 4, 128 + SIGTERM}, "TERM");  // some mpiruns return their own code
+    send(SIGTERM, 2, {0, 1, 4, 128 + SIGTERM}, "TERM");  // some mpiruns return their own code
 }
 BOOST_AUTO_TEST_CASE(int_to_mpirun) {
-    send(SIGINT, 2, {0, 4, 128 + SIGINT}, "INT");
+    send(SIGINT, 2, {0, 1, 4, 128 + SIGINT}, "signal ");  // Open MPI sends the ranks SIGTERM
 }
 // Batch systems signal a rank and its launcher, which passes it on; the ranks of a job that is told to stop may be told
 // again.

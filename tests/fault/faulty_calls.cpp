@@ -33,7 +33,7 @@ enum class Action { none, kill_before, kill_half, kill_after, short_write, error
 
 struct Settings {
     std::string folder;
-    int log = -1;
+    std::string log;
     long number = -1;
     bool from_there_on = false;
     Action action = Action::none;
@@ -47,9 +47,7 @@ Settings read_settings() {
     if (!own) own = std::getenv("OMPI_COMM_WORLD_RANK");
     if (!folder || std::atoi(own ? own : "0") != std::atoi(wanted ? wanted : "0")) return settings;
     settings.folder = std::string(folder) + "/";
-    if (const char* log = std::getenv("LOCKSTEP_CALLS_LOG"))
-        settings.log =
-            static_cast<int>(::syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (const char* log = std::getenv("LOCKSTEP_CALLS_LOG")) settings.log = log;
     const char* fault = std::getenv("LOCKSTEP_CALLS_FAULT");
     if (!fault) return settings;
     char* end = nullptr;
@@ -91,18 +89,25 @@ std::string path_of(int descriptor) {
     return {target, length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
+// Opened each time: a library may close what it does not know, and another file would then have the number.
+void add_to_log(const std::string& line) {
+    if (settings().log.empty()) return;
+    const long file =
+        ::syscall(SYS_openat, AT_FDCWD, settings().log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (file < 0) return;
+    static_cast<void>(::syscall(SYS_write, file, line.data(), line.size()));
+    static_cast<void>(::syscall(SYS_close, file));
+}
+
 // What is to happen at this call.
 Action next_call(const char* name, const std::string& path) {
     static std::atomic<long> calls{0};
     const Settings& now = settings();
     if (now.folder.empty() || path.compare(0, now.folder.size(), now.folder) != 0) return Action::none;
     const long number = ++calls;
-    if (now.log >= 0) {
-        const std::string line = std::to_string(number) + " " + name + " " + path.substr(now.folder.size()) + "\n";
-        static_cast<void>(::syscall(SYS_write, now.log, line.data(), line.size()));
-    }
+    add_to_log(std::to_string(number) + " " + name + " " + path.substr(now.folder.size()) + "\n");
     const bool meant = number == now.number || (now.from_there_on && now.number > 0 && number > now.number);
-    if (number == now.number && now.log >= 0) static_cast<void>(::syscall(SYS_write, now.log, "fired\n", 6));
+    if (number == now.number) add_to_log("fired\n");
     return meant ? now.action : Action::none;
 }
 
