@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cluster/processor.hpp"
+
 namespace lockstep::doctor {
 namespace {
 
@@ -33,9 +35,7 @@ void read_processor(const std::string& root, NodeFacts& facts) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);)
         if (line.starts_with("processor")) ++facts.cores;
-    facts.processor = value_of(path, "model name");
-    if (facts.processor.empty() && !value_of(path, "CPU part").empty())  // Arm
-        facts.processor = "implementer " + value_of(path, "CPU implementer") + ", part " + value_of(path, "CPU part");
+    facts.processor = cluster::processor_model(path);
 }
 
 void read_memory(const std::string& root, NodeFacts& facts) {

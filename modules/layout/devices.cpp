@@ -1,10 +1,10 @@
 #include "layout/devices.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 
 #include "cluster/gpu_communicator.hpp"
+#include "cluster/processor.hpp"
 #include "kernels/cuda.hpp"
 
 namespace lockstep::layout {
@@ -27,14 +27,8 @@ void make_world(Devices& devices, const cluster::Session& session) {
 
 // "AMD EPYC 9654, avx2": results repeat bit for bit on the same kind only.
 std::string processor_name() {
-    std::ifstream info("/proc/cpuinfo");
-    std::string name = "unknown processor";
-    for (std::string line; std::getline(info, line);)
-        if (line.rfind("model name", 0) == 0) {
-            name = line.substr(std::min(line.size(), line.find(':') + 2));
-            break;
-        }
-    return name + ", " + kernels::cpu_instruction_set();
+    const std::string model = cluster::processor_model();
+    return (model.empty() ? "unknown processor" : model) + ", " + kernels::cpu_instruction_set();
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <iterator>
 
 #include "base/error.hpp"
+#include "cluster/processor.hpp"
+#include "places.hpp"
 #include "unit/cluster/topologies.hpp"
 
 using namespace lockstep;
@@ -114,4 +116,13 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_topology) {
         (code_of_text("<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n</topology>\n") == ExitCode::damaged));
     std::filesystem::remove(path);
     BOOST_TEST((code_of(path) == ExitCode::usage));
+}
+
+BOOST_AUTO_TEST_CASE(processors_have_names_or_numbers) {
+    const auto model = [](const std::string& node) {
+        return processor_model(tests::source_path("tests/unit/doctor/nodes/" + node + "/proc/cpuinfo"));
+    };
+    BOOST_TEST(model("infiniband") == "AMD EPYC 7763 64-Core Processor");
+    BOOST_TEST(model("roce") == "implementer 0x41, part 0xd4f");
+    BOOST_TEST(model("no such folder").empty());
 }
