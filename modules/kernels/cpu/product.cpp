@@ -27,10 +27,15 @@ dnnl::memory::desc describe(std::int64_t rows, std::int64_t columns, std::int64_
     return {{rows, columns}, data_type(type), strides};
 }
 
-// Whether oneDNN's instruction set includes `set`: the values are bit masks.
-bool library_has(dnnl::cpu_isa set) {
+// Whether oneDNN's instruction set includes `set`: the values are bit masks. On other processors the same bits stand
+// for their own instruction sets.
+bool library_has([[maybe_unused]] dnnl::cpu_isa set) {
+#ifdef LOCKSTEP_X86
     const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), wanted = static_cast<unsigned>(set);
     return (has & wanted) == wanted;
+#else
+    return false;
+#endif
 }
 
 // Tensor::rows divides by the last size, which may be zero here.
