@@ -1,5 +1,6 @@
 #define BOOST_TEST_MODULE data_json_lines
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
 #include <random>
@@ -238,7 +239,7 @@ BOOST_AUTO_TEST_CASE(what_needs_more_memory_than_there_is_is_not_called_damaged)
     rlimit unlimited{}, limited{};
     BOOST_REQUIRE(getrlimit(RLIMIT_AS, &unlimited) == 0);
     limited = unlimited;
-    limited.rlim_cur = pages * 4096 + (rlim_t{32} << 20);
+    limited.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{32} << 20);
     BOOST_REQUIRE(setrlimit(RLIMIT_AS, &limited) == 0);
     check_error([&] { texts_of(path); }, ExitCode::fault, {"a.jsonl.zst", "out of memory"});
     BOOST_REQUIRE(setrlimit(RLIMIT_AS, &unlimited) == 0);
