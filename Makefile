@@ -8,6 +8,8 @@ CTEST_FLAGS ?=
 FUZZ_SECONDS ?= 600
 HOURS ?= 1
 PTX_REPORT ?=
+# For make test-aarch64: where tools/make_arm64_root has put Debian's arm64 packages.
+ARM64_ROOT ?= $(CURDIR)/build/arm64-root
 # For make bench-peers: the checkouts, and the Python of the second.
 LLM_C ?=
 TTT_LM_PYTORCH ?=
@@ -23,7 +25,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours test-openmpi fuzz soak test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
+.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours test-openmpi test-aarch64 fuzz soak test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
@@ -32,6 +34,7 @@ help:
 	@echo 'make test-long    make test, lost nodes, job scripts under a real Slurm, more layouts, make fuzz (about two hours)'
 	@echo 'make test-hours   every fault of every file, every moment of a lost node, mutations of the GPU kernels (hours)'
 	@echo 'make test-openmpi build build/openmpi with Open MPI, run its quick tests (docs/install.md)'
+	@echo 'make test-aarch64 build build/aarch64 for 64-bit Arm, run its quick tests in qemu (hours; docs/install.md)'
 	@echo 'make fuzz         fuzz every reader of files for $(FUZZ_SECONDS) s in all, with libFuzzer and sanitizers (needs clang)'
 	@echo 'make soak HOURS=8 train under kills, signals, full disks and damage for hours; each run must end as if left alone'
 	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
@@ -99,6 +102,16 @@ test-openmpi:
 	    OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none \
 	    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ctest --test-dir build/openmpi --output-on-failure \
 	    --parallel $(JOBS) --no-tests=error --label-exclude 'long|gpu|jobs|nodes' --exclude-regex '^fault/watchdog$$' $(CTEST_FLAGS)
+
+# Tests that start other programs of the build are left out; qemu runs one.
+test-aarch64:
+	@for program in aarch64-linux-gnu-g++ qemu-aarch64-static mpiexec; do command -v $$program >/dev/null || { \
+	    echo "test-aarch64: $$program is not found; install g++-aarch64-linux-gnu, qemu-user-static and mpich (docs/install.md#for-arm)" >&2; exit 2; }; done
+	@[ -e '$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu/libmpich.so' ] || { \
+	    echo "test-aarch64: $(ARM64_ROOT) has no arm64 packages of Debian; make it with tools/make_arm64_root $(ARM64_ROOT), or set ARM64_ROOT (docs/install.md#for-arm)" >&2; exit 2; }
+	cmake --preset aarch64 $(call GENERATOR,build/aarch64) -DLOCKSTEP_ARM64_ROOT=$(abspath $(ARM64_ROOT)) $(CMAKE_FLAGS)
+	cmake --build --preset aarch64 --parallel $(JOBS)
+	ctest --preset aarch64 --parallel $(JOBS) --no-tests=error $(CTEST_FLAGS)
 
 test-grids: build
 	OMP_WAIT_POLICY=passive LOCKSTEP_GRIDS=$(GRIDS) $(BUILD)/bin/test_end_to_end_grids_test --run_test='grids_*' --log_level=message
