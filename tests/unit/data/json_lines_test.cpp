@@ -1,4 +1,5 @@
 #define BOOST_TEST_MODULE data_json_lines
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -241,7 +242,14 @@ BOOST_AUTO_TEST_CASE(what_needs_more_memory_than_there_is_is_not_called_damaged)
     limited = unlimited;
     limited.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{32} << 20);
     BOOST_REQUIRE(setrlimit(RLIMIT_AS, &limited) == 0);
-    check_error([&] { texts_of(path); }, ExitCode::fault, {"a.jsonl.zst", "out of memory"});
+    const std::size_t more = std::size_t{128} << 20;
+    void* room = mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) {
+        check_error([&] { texts_of(path); }, ExitCode::fault, {"a.jsonl.zst", "out of memory"});
+    } else {  // qemu takes the limit and ignores it
+        munmap(room, more);
+        BOOST_TEST_MESSAGE("no memory is refused here");
+    }
     BOOST_REQUIRE(setrlimit(RLIMIT_AS, &unlimited) == 0);
 }
 #endif
