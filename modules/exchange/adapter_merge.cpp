@@ -1,10 +1,11 @@
 #include "exchange/adapter_merge.hpp"
 
 #include <algorithm>
+#include <map>
 
-#include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/stream.hpp"
+#include "cluster/agree.hpp"
 #include "device/parallel.hpp"
 #include "model/adapters.hpp"
 #include "model/parameter_description.hpp"
@@ -14,22 +15,6 @@ namespace {
 
 constexpr std::uint64_t bytes_at_once = std::uint64_t{32} << 20;
 
-// A stream gives each run of elements to one rank.
-std::vector<double> read_on_all(const std::string& checkpoint, const std::string& tensor, const Shape& shape,
-                                cluster::HostGroup& group) {
-    std::vector<double> all(static_cast<std::size_t>(element_count(shape)), 0);
-    checkpoint::read_through(
-        checkpoint, tensor, bytes_at_once,
-        [&](const checkpoint::TensorInfo& found, std::int64_t first, std::int64_t count, const float* values) {
-            LOCKSTEP_ASSERT(found.path == tensor);
-            checkpoint::check_finite(checkpoint, tensor, values, count);
-            std::copy_n(values, count, all.begin() + first);
-        },
-        group);
-    group.all_reduce(all, cluster::Reduce::sum);
-    return all;
-}
-
 }  // namespace
 
 AdapterMerge::AdapterMerge(const std::string& checkpoint, const config::ModelDescription& model, bool averages,
@@ -38,13 +23,31 @@ AdapterMerge::AdapterMerge(const std::string& checkpoint, const config::ModelDes
     if (rank_ == 0) return;
     scale_ = model::adapter_scale(model);
     const std::string prefix = averages ? checkpoint::averages_prefix : checkpoint::parameters_prefix;
+    std::vector<checkpoint::TensorInfo> tensors;
+    std::map<std::string, std::vector<double>*> values_of;
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model))) {
         if (!model::is_adapter(parameter.name)) continue;
         const bool is_a = parameter.name.ends_with(model::adapter_a);
         Factors& factors = factors_[model::adapted_layer(parameter.name) + "/weight"];
         if (is_a) factors.in = parameter.shape[1];
-        (is_a ? factors.a : factors.b) = read_on_all(checkpoint, prefix + parameter.name, parameter.shape, group);
+        std::vector<double>& values = is_a ? factors.a : factors.b;
+        values.assign(static_cast<std::size_t>(element_count(parameter.shape)), 0);
+        tensors.push_back({prefix + parameter.name, parameter.shape});
+        values_of[tensors.back().path] = &values;
     }
+    // Each run of elements is read by one rank.
+    const checkpoint::Source source = checkpoint::source_of(checkpoint, prefix, group);
+    cluster::together(group, [&] {
+        checkpoint::pass_through(
+            tensors, source, bytes_at_once,
+            [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+                checkpoint::check_finite(checkpoint, tensor.path, values, count);
+                std::copy_n(values, count, values_of.at(tensor.path)->begin() + first);
+            },
+            group);
+    });
+    for (const checkpoint::TensorInfo& tensor : tensors)
+        group.all_reduce(*values_of.at(tensor.path), cluster::Reduce::sum);
 }
 
 void AdapterMerge::add_to(const std::string& parameter, std::int64_t first, std::int64_t count, float* values) const {
