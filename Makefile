@@ -91,7 +91,7 @@ soak: build
 	    $(BUILD)/bin/test_soak --log_level=message
 
 # Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out, and the
-# watchdog's tests, whose nodes are namespaces that ranks enter by themselves. Ranks are bound by us, not by Open MPI.
+# watchdog's tests, whose nodes are namespaces that ranks enter by themselves.
 test-openmpi:
 	@for program in mpicc.openmpi mpiexec.openmpi; do command -v $$program >/dev/null || { \
 	    echo "test-openmpi: $$program is not found; install Open MPI and its HDF5 (docs/install.md#open-mpi)" >&2; exit 2; }; done
@@ -99,7 +99,6 @@ test-openmpi:
 	    -DMPIEXEC_EXECUTABLE=$(shell command -v mpiexec.openmpi) $(CMAKE_FLAGS)
 	cmake --build build/openmpi --parallel $(JOBS)
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-	    OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none \
 	    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ctest --test-dir build/openmpi --output-on-failure \
 	    --parallel $(JOBS) --no-tests=error --label-exclude 'long|gpu|jobs|nodes' --exclude-regex '^fault/watchdog$$' $(CTEST_FLAGS)
 

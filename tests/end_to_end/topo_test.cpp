@@ -114,7 +114,9 @@ BOOST_AUTO_TEST_SUITE(live_binding)
 BOOST_AUTO_TEST_CASE(training_stays_on_the_cores_that_a_launcher_left) {
     const Workplace place;
     const Result result =
-        Process("taskset -c 1 " + command_line("train run.toml --device cpu --verbose", 2), place.path()).wait();
+        Process(mpi_launcher() + " -np 2 taskset -c 1 " + lockstep_program + " train run.toml --device cpu --verbose",
+                place.path())
+            .wait();
     BOOST_TEST(result.exit_code == 0, result);
     BOOST_TEST(contains(result.error, "rank 1 on "));
     BOOST_TEST(contains(result.error, ": core 1 shared with other ranks"), result);
