@@ -14,4 +14,8 @@ std::string mpi_launcher() {
     return LOCKSTEP_MPIEXEC;
 }
 
+bool launcher_is_open_mpi() {
+    return LOCKSTEP_MPI_IS_OPEN_MPI != 0;
+}
+
 }  // namespace lockstep::tests

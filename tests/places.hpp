@@ -16,4 +16,7 @@ std::string build_path(std::string_view path);
 // The program that starts ranks, such as mpirun.
 std::string mpi_launcher();
 
+// Whether that is Open MPI's, which treats signals and exit codes in ways of its own.
+bool launcher_is_open_mpi();
+
 }  // namespace lockstep::tests
