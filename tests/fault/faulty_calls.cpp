@@ -89,7 +89,7 @@ std::string path_of(int descriptor) {
     return {target, length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
-// Opened each time: a library may close what it does not know, and another file would then have the number.
+// Opened each time: the witness closes what was open before, and the file that it writes would then have the number.
 void add_to_log(const std::string& line) {
     if (settings().log.empty()) return;
     const long file =
