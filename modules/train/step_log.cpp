@@ -10,6 +10,7 @@
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
 #include "trace/scalars.hpp"
+#include "train/supervision.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -66,7 +67,8 @@ void StepLog::add(trace::StepNumbers numbers) {
     const double now = seconds_now();
     if (now - last_status_ > status_every_seconds) {
         last_status_ = now;
-        launch_.folders.write_status("running", numbers.step, ExitCode::done, "");
+        if (launch_.supervision->may_record())
+            launch_.folders.write_status("running", numbers.step, ExitCode::done, "");
     }
     launch_.folders.run->write_step(numbers);
     if (tensorboard_) tensorboard_->add_scalars(numbers.step, trace::step_scalars(numbers));

@@ -53,7 +53,7 @@ Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) co
     };
 }
 
-bool Supervision::may_record_failure() const {
+bool Supervision::may_record() const {
     return !has_watch_folder_ || !watch::final_status_is_claimed(run_path_, node_folder_->key());
 }
 

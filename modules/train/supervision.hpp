@@ -23,8 +23,9 @@ class Supervision {
     // From here on a rank that fails alone records the final status, since rank 0 cannot.
     void record_failures(cluster::Session& session) const;
 
-    // Whether rank 0 may say how the launch failed: not where another has said it, or a later launch has the run.
-    bool may_record_failure() const;
+    // Whether rank 0 may say how the launch goes or ended: not where another has said why it ends, though ranks may
+    // still compute until they are ended, and not where a later launch has the run.
+    bool may_record() const;
 
     void begin_step(std::int64_t step) { *step_ = step; }
     void finish_step() { watchdog_->step_done(); }

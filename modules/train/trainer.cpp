@@ -101,7 +101,7 @@ void recording_failure(const Launch& launch, const std::function<void()>& body) 
     try {
         body();
     } catch (const std::exception& error) {
-        if (!launch.supervision->may_record_failure()) throw;
+        if (!launch.supervision->may_record()) throw;
         const auto* ours = dynamic_cast<const Error*>(&error);
         launch.folders.write_status("failed", launch.supervision->step(), ours ? ours->code() : ExitCode::fault,
                                     error.what());
@@ -295,7 +295,8 @@ ExitCode Trainer::end(std::int64_t step, std::int64_t stop) {
     const std::string reason = finished ? "" : control_.reason(stop);
     const ExitCode code = finished ? ExitCode::done : ExitCode::stopped;
     if (finished) local_checkpoints_->remove_all();
-    launch_.folders.write_status(finished ? "finished" : "stopped", step, code, reason);
+    if (launch_.supervision->may_record())
+        launch_.folders.write_status(finished ? "finished" : "stopped", step, code, reason);
     if (launch_.folders.run) {
         launch_.folders.run->remove_stop_file();
         watch::remove_watch_folders(launch_.folders.run_path);
