@@ -90,8 +90,7 @@ soak: build
 	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 3600 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak.tsv OMP_WAIT_POLICY=passive \
 	    $(BUILD)/bin/test_soak --log_level=message
 
-# Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out, and the
-# watchdog's tests, whose nodes are namespaces that ranks enter by themselves.
+# Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out.
 test-openmpi:
 	@for program in mpicc.openmpi mpiexec.openmpi; do command -v $$program >/dev/null || { \
 	    echo "test-openmpi: $$program is not found; install Open MPI and its HDF5 (docs/install.md#open-mpi)" >&2; exit 2; }; done
@@ -100,7 +99,7 @@ test-openmpi:
 	cmake --build build/openmpi --parallel $(JOBS)
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
 	    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ctest --test-dir build/openmpi --output-on-failure \
-	    --parallel $(JOBS) --no-tests=error --label-exclude 'long|gpu|jobs|nodes' --exclude-regex '^fault/watchdog$$' $(CTEST_FLAGS)
+	    --parallel $(JOBS) --no-tests=error --label-exclude 'long|gpu|jobs|nodes' $(CTEST_FLAGS)
 
 # Tests that start other programs of the build are left out; qemu runs one.
 test-aarch64:

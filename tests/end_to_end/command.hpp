@@ -171,6 +171,10 @@ class Process {
     bool ended_ = false;
 };
 
+// In a shell that the launcher starts, the number of its rank: MPICH and its kin say it by the one variable, Open MPI
+// by the other.
+inline const std::string rank_in_shell = "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}";
+
 // "mpirun -np 3 lockstep train …"; without ranks the program alone. `environment`: "NAME=value …".
 inline std::string command_line(const std::string& arguments, int ranks = 0, const std::string& environment = "") {
     std::string line = environment.empty() ? "" : "env " + environment + " ";

@@ -178,11 +178,10 @@ BOOST_AUTO_TEST_CASE(a_runs_folder_stands_for_its_newest_checkpoint) {
         fs::create_directory(own);
         write_file(own / "data.txt", make_text(3000, rank[0] == '0' ? 1 : 2));
     }
-    const Result differing =
-        Process(mpi_launcher() + " -np 2 sh -c 'cd rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK} && exec " +
-                    lockstep_program + " eval --data data.txt --checkpoint ../runs/small'",
-                place.path())
-            .wait();
+    const Result differing = Process(mpi_launcher() + " -np 2 sh -c 'cd rank-" + rank_in_shell + " && exec " +
+                                         lockstep_program + " eval --data data.txt --checkpoint ../runs/small'",
+                                     place.path())
+                                 .wait();
     check_exit(differing, 2);
     BOOST_TEST(contains(differing.error, "ranks see different data under the same paths (--data)"), differing);
     const Result none = run("generate --checkpoint text" + rest, place.path());
