@@ -64,8 +64,10 @@ class Task {
             waited_ += std::min(now - last_look_, longest_step);
         }
         last_look_ = now;
+        // Another thread may abort at any moment; read before, so that the partners have been told of it.
+        const bool aborted = comm_.aborted;
         ledger::take_announcements();
-        if (comm_.aborted) throw Aborted{};
+        if (aborted) throw Aborted{};
         for (Operation* operation : operations_) ledger::update(*operation);
         if (comm_.error != ncclSuccess) throw fault_error("{}", comm_.error_text());
         if (advance()) return true;

@@ -208,7 +208,8 @@ BOOST_AUTO_TEST_CASE(abort_by_another_thread_ends_the_wait, *at_least(2)) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (world_rank() == 1) {
         BOOST_TEST(sum(buffers, world, stream) == ncclSuccess);
-        BOOST_TEST(contains(failure_of(stream), "rank 0 has aborted the communicator"));
+        const std::string sentence = failure_of(stream);
+        BOOST_TEST(contains(sentence, "rank 0 has aborted the communicator"), sentence);
         BOOST_TEST(state_of(world) == ncclRemoteError);
     }
     MPI_Barrier(MPI_COMM_WORLD);
