@@ -36,7 +36,7 @@ help:
 	@echo 'make test-openmpi build build/openmpi with Open MPI, run its quick tests (docs/install.md)'
 	@echo 'make test-aarch64 build build/aarch64 for 64-bit Arm, run its quick tests in qemu (hours; docs/install.md)'
 	@echo 'make fuzz         fuzz every reader of files for $(FUZZ_SECONDS) s in all, with libFuzzer and sanitizers (needs clang)'
-	@echo 'make soak HOURS=8 train under kills, signals, full disks and damage for hours; each run must end as if left alone'
+	@echo 'make soak         HOURS=$(HOURS): train under kills, signals, full disks and damage for hours; each run must end as if left alone'
 	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  report registers, spills and occupancy of all CUDA kernels; fails on unexpected spills'
 	@echo 'make ptx-report   count what the kernels execute at the sizes of real models (PTX_REPORT=--format=json)'

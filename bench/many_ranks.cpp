@@ -2,14 +2,13 @@
 // one rank of a job of any size without the others. Prints seconds, bytes received and peak memory of rank 0, or of
 // another rank where that one does more. With --check it fails where memory or messages grow faster than
 // docs/reliability.md promises. usage: bench_many_ranks [--ranks N,N,…] [--check]
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -64,7 +63,6 @@ struct RankState {
 class RankStates {
   public:
     explicit RankStates(int ranks) : run_(description_of(ranks)), grid_(grid_of(ranks)) {}
-    const config::RunDescription& run() const { return run_; }
 
     RankState make(int rank, std::unique_ptr<kernels::Backend> backend) {
         const cluster::GridPlace place = cluster::grid_place(rank, grid_);
@@ -128,11 +126,10 @@ Cost measured(const std::function<Cost()>& part) {
     return cost;
 }
 
-// What all ranks say of the tensors they hold, with each distinct text once: what gather_distinct_texts() gives.
+// What all ranks say of the tensors they hold: their messages in gather_distinct_texts().
 struct Said {
     checkpoint::Layout layout;
-    cluster::DistinctTexts texts;
-    double received = 0;  // bytes, by each rank
+    std::string hashes, texts;
 };
 
 Said ask_all(RankStates& states, int ranks) {
@@ -153,21 +150,15 @@ Said ask_all(RankStates& states, int ranks) {
     for (const auto& [path, shape] : tensors) infos.push_back({path, shape});
     said.layout = checkpoint::make_part_header({}, infos, {ranks, "0000000000000000"}).layout;
 
-    std::unordered_map<std::string, std::uint32_t> known;
+    std::unordered_set<std::string> known;
     double last_line = seconds_now();
     for (int rank = 0; rank < ranks; ++rank) {
         const RankState made = states.make(rank, std::make_unique<kernels::CountingBackend>(DeviceKind::cpu));
         const auto own =
             checkpoint::holdings_to_texts(said.layout.places, train::checkpoint_entries(made.state, made.devices));
-        said.received += 8 + 16.0 * static_cast<double>(own.size());
-        auto& of_rank = said.texts.of_rank.emplace_back();
-        for (const std::string& text : own) {
-            const auto [found, is_new] = known.try_emplace(text, static_cast<std::uint32_t>(known.size()));
-            of_rank.push_back(found->second);
-            if (!is_new) continue;
-            said.texts.texts.push_back(text);
-            said.received += 8 + static_cast<double>(text.size());
-        }
+        said.hashes += cluster::hashes_of(own);
+        for (const std::string& text : own)
+            if (known.insert(text).second) cluster::add_text(said.texts, text);
         if (seconds_now() - last_line < 10) continue;
         last_line = seconds_now();
         std::fprintf(stderr, "asked %d of %d ranks\n", rank + 1, ranks);
@@ -176,17 +167,18 @@ Said ask_all(RankStates& states, int ranks) {
 }
 
 Cost exchange_plan(const Said& said, RankStates& states, int rank, int ranks) {
-    SimulatedGroup group(rank, ranks);
+    SimulatedGroup group(rank, ranks, {said.hashes, said.texts});
     const RankState made = states.make(rank, kernels::make_cpu_backend());
     const auto entries = train::checkpoint_entries(made.state, made.devices);
     const std::uint64_t before = process_memory().peak;
     const double start = seconds_now();
-    const checkpoint::Holdings holdings = checkpoint::holdings_from_texts(said.layout.places, said.texts);
+    const checkpoint::Holdings holdings = checkpoint::gather_holdings(said.layout.places, entries, group);
+    const auto received = static_cast<double>(group.bytes_received());
     checkpoint::Collector collector(said.layout, holdings.spreads, entries, group, checkpoint::elements_a_round(ranks));
     collector.check_cover();
     checkpoint::Snapshot blocks;
     if (collector.collect(blocks)) throw fault_error("the blocks were not collected");
-    return {seconds_now() - start, said.received, static_cast<double>(group.calls()) + 2,
+    return {seconds_now() - start, received, static_cast<double>(group.calls()),
             static_cast<double>(process_memory().peak - before) / (1 << 20)};
 }
 

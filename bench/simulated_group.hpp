@@ -1,10 +1,11 @@
-// One rank of a group of any size, alone: the others are taken to say what it says. What it costs this rank to be in
-// the group is real (memory, time, bytes received); nothing travels.
+// One rank of a group of any size, alone: the others are taken to say what it says, unless they are told to say
+// something else. What it costs this rank to be in the group is real (memory, time, bytes received); nothing travels.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster/host_group.hpp"
@@ -13,7 +14,9 @@ namespace lockstep::bench {
 
 class SimulatedGroup : public cluster::HostGroup {
   public:
-    SimulatedGroup(int rank, int size) : rank_(rank), size_(size) {}
+    // answers: what all ranks together say in the first calls of all_gather_bytes.
+    SimulatedGroup(int rank, int size, std::vector<std::string> answers = {})
+        : rank_(rank), size_(size), answers_(std::move(answers)) {}
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     void all_reduce(std::vector<double>& values, cluster::Reduce operation) override {
@@ -31,6 +34,11 @@ class SimulatedGroup : public cluster::HostGroup {
         return rank_ == root ? all_gather_bytes(data, bytes) : (count(0), std::vector<char>());
     }
     std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) override {
+        if (answered_ < answers_.size()) {
+            const std::string& answer = answers_[answered_++];
+            count(answer.size());
+            return {answer.begin(), answer.end()};
+        }
         std::vector<char> all(bytes * static_cast<std::size_t>(size_));
         for (std::size_t at = 0; at < all.size(); at += bytes) std::memcpy(all.data() + at, data, bytes);
         count(all.size());
@@ -53,6 +61,8 @@ class SimulatedGroup : public cluster::HostGroup {
         bytes_ += bytes;
     }
     int rank_, size_;
+    std::vector<std::string> answers_;
+    std::size_t answered_ = 0;
     std::int64_t calls_ = 0;
     std::uint64_t bytes_ = 0;
 };

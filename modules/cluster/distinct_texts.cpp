@@ -30,10 +30,20 @@ struct Lowest64Bits {
 
 }  // namespace
 
+std::string hashes_of(const std::vector<std::string>& texts) {
+    std::string message;
+    put(message, static_cast<std::uint64_t>(texts.size()));
+    for (const std::string& text : texts) put(message, hash128(text.data(), text.size()));
+    return message;
+}
+
+void add_text(std::string& message, const std::string& text) {
+    put(message, static_cast<std::uint64_t>(text.size()));
+    message += text;
+}
+
 DistinctTexts gather_distinct_texts(const std::vector<std::string>& own, HostGroup& group) {
-    std::string bytes;
-    put(bytes, static_cast<std::uint64_t>(own.size()));
-    for (const std::string& text : own) put(bytes, hash128(text.data(), text.size()));
+    const std::string bytes = hashes_of(own);
     const std::vector<char> hashes = group.all_gather_bytes(bytes.data(), bytes.size());
 
     DistinctTexts distinct;
@@ -48,9 +58,7 @@ DistinctTexts gather_distinct_texts(const std::vector<std::string>& own, HostGro
             const auto [found, is_new] =
                 known.try_emplace(take<Hash128>(left), static_cast<std::uint32_t>(known.size()));
             of_rank[i] = found->second;
-            if (!is_new || rank != group.rank()) continue;
-            put(firsts, static_cast<std::uint64_t>(own[i].size()));
-            firsts += own[i];
+            if (is_new && rank == group.rank()) add_text(firsts, own[i]);
         }
     }
     const std::vector<char> all = group.all_gather_bytes(firsts.data(), firsts.size());

@@ -187,6 +187,20 @@ inline Result run(const std::string& arguments, const fs::path& folder, int rank
     return Process(command_line(arguments, ranks, environment), folder).wait();
 }
 
+// The processes of lockstep that run in a folder, witnesses among them; or only those whose command line has this word.
+// Ranks are in process groups of their own.
+inline std::vector<pid_t> processes_in(const fs::path& folder, const std::string& word = "") {
+    std::vector<pid_t> found;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+        std::error_code ignored;
+        if (fs::read_symlink(entry.path() / "cwd", ignored) == folder &&
+            contains(fs::read_symlink(entry.path() / "exe", ignored).string(), "lockstep") &&
+            (word.empty() || contains(read_file(entry.path() / "cmdline"), '\0' + word + '\0')))
+            found.push_back(std::atoi(entry.path().filename().c_str()));
+    }
+    return found;
+}
+
 // Text of a small grammar: the same for the same numbers, with words that a model learns quickly.
 inline std::string make_text(std::size_t bytes, std::uint64_t seed = 1) {
     static const std::vector<std::vector<std::string>> parts = {

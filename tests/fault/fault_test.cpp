@@ -222,18 +222,6 @@ std::string report_in(const fs::path& folder, const std::string& beginning) {
     return text;
 }
 
-// The ranks of the launch in a folder: they are in process groups of their own.
-std::vector<pid_t> ranks_in(const fs::path& folder) {
-    std::vector<pid_t> ranks;
-    for (const auto& entry : fs::directory_iterator("/proc")) {
-        std::error_code ignored;
-        if (fs::read_symlink(entry.path() / "cwd", ignored) == folder &&
-            contains(fs::read_symlink(entry.path() / "exe", ignored).string(), "lockstep"))
-            ranks.push_back(std::atoi(entry.path().filename().c_str()));
-    }
-    return ranks;
-}
-
 // A rank that does nothing any more ends the run with exit code 5; the report names it and what it misses.
 void stand_still(int ranks, const std::string& fault, const std::string& settings, const std::string& named,
                  const std::string& missing) {
@@ -271,7 +259,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_rank_goes_on_too_late) {
     Process process(command_line("train run.toml --set watchdog.seconds=10", 2, "LOCKSTEP_FAULT=step_end:1:5:stop"),
                     place.path());
     BOOST_TEST_REQUIRE(wait_until([&] { return status_of(place.path())["state"] == "failed"; }));
-    for (const pid_t rank : ranks_in(place.path())) ::kill(rank, SIGCONT);
+    for (const pid_t rank : processes_in(place.path())) ::kill(rank, SIGCONT);
     check_exit(process.wait(), 5);
     BOOST_TEST(status_of(place.path())["state"] == "failed");
     BOOST_TEST(status_of(place.path())["exit_code"] == 5);
@@ -389,7 +377,7 @@ BOOST_AUTO_TEST_CASE(a_job_that_was_suspended_goes_on) {
     Process process(command_line("train run.toml --set schedule.steps=1000000 --set watchdog.seconds=2", 2),
                     place.path());
     BOOST_TEST_REQUIRE(wait_until([&] { return !metrics_of(place.path()).empty(); }));
-    const std::vector<pid_t> ranks = ranks_in(place.path());
+    const std::vector<pid_t> ranks = processes_in(place.path());
     BOOST_TEST(ranks.size() >= 2u);
     for (const pid_t rank : ranks) ::kill(rank, SIGSTOP);
     std::this_thread::sleep_for(std::chrono::seconds(5));

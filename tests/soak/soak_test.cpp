@@ -2,12 +2,9 @@
 // other layouts, and has to end as the same run left alone. A round is all in its seed, so that a failure can be
 // repeated: LOCKSTEP_SOAK_SEED. For hours: `make soak`, which sets LOCKSTEP_SOAK_SECONDS and LOCKSTEP_SOAK_RECORD.
 #define BOOST_TEST_MODULE soak
-#include <dirent.h>
-
 #include <cmath>
 #include <optional>
 #include <random>
-#include <set>
 
 #include "end_to_end/grid_training.hpp"
 
@@ -80,19 +77,6 @@ Run draw_run(Dice& dice) {
     return run;
 }
 
-// The processes of a run, by its name on their command lines; none of another's.
-std::vector<pid_t> ranks_of(const std::string& name) {
-    std::vector<pid_t> found;
-    for (const auto& entry : fs::directory_iterator("/proc")) {
-        const std::string number = entry.path().filename();
-        if (number.find_first_not_of("0123456789") != std::string::npos) continue;
-        const std::string line = read_file(entry.path() / "cmdline");
-        if (line.starts_with(lockstep_program + '\0') && contains(line, "run.name=" + name + '\0'))
-            found.push_back(static_cast<pid_t>(std::stol(number)));
-    }
-    return found;
-}
-
 // One launch and what befalls it.
 struct Trouble {
     std::string name;
@@ -136,7 +120,7 @@ Result launch(const fs::path& folder, const std::string& name, const Run& run, c
                     folder);
     if (trouble.after) {
         std::this_thread::sleep_for(std::chrono::duration<double>(*trouble.after));
-        const std::vector<pid_t> ranks = ranks_of(name);
+        const std::vector<pid_t> ranks = processes_in(folder, "train");
         if (!trouble.one_rank)
             process.signal(trouble.signal);
         else if (!ranks.empty())
@@ -144,8 +128,8 @@ Result launch(const fs::path& folder, const std::string& name, const Run& run, c
     }
     Result result = process.wait(240);
     // Whatever a killed launcher left behind would write into the next launch's files.
-    BOOST_TEST(wait_until([&] { return ranks_of(name).empty(); }, 60), "ranks live on: " << trouble.name);
-    for (const pid_t left : ranks_of(name)) ::kill(left, SIGKILL);
+    BOOST_TEST(wait_until([&] { return processes_in(folder).empty(); }, 60), "processes live on: " << trouble.name);
+    for (const pid_t left : processes_in(folder)) ::kill(left, SIGKILL);
     return result;
 }
 
