@@ -59,6 +59,10 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
     return bytes;
 }
 
+bool has_head(const MemoryPlan& plan) {
+    return !plan.chunks.empty() && plan.chunks.back().head;
+}
+
 // What kernels of the CPU grow on demand and keep.
 std::size_t scratch_bytes(const config::RunDescription& description, const config::Grid& grid, const MemoryPlan& plan,
                           int threads) {
@@ -76,11 +80,15 @@ std::size_t scratch_bytes(const config::RunDescription& description, const confi
             of_mixers,
             model::mixer_type(model.mixer(block)).scratch_floats(model, layer, grid.tensor, shape, type, threads));
     }
-    return static_cast<std::size_t>(
-               of_mixers + row_sums +
-               (model.mlp == config::MlpKind::gelu
-                    ? kernels::cpu::gelu_product_scratch_floats(shape.rows(), model.mlp_width / grid.tensor, type)
-                    : 0)) *
+    const std::int64_t mlp = model.mlp_width / grid.tensor;
+    std::int64_t of_products = kernels::cpu::linear_scratch_floats(shape.rows(), model.width, mlp, type);
+    if (has_head(plan))
+        of_products = std::max(of_products, kernels::cpu::linear_scratch_floats(shape.rows(), model.width,
+                                                                                model.vocabulary / grid.tensor, type));
+    return static_cast<std::size_t>(of_mixers + row_sums + of_products +
+                                    (model.mlp == config::MlpKind::gelu
+                                         ? kernels::cpu::gelu_product_scratch_floats(shape.rows(), mlp, type)
+                                         : 0)) *
            sizeof(float);
 }
 

@@ -97,6 +97,8 @@ BOOST_AUTO_TEST_CASE(products_of_all_shapes_agree_with_the_reference) {
 BOOST_AUTO_TEST_CASE(long_sums_agree_with_the_reference) {
     for (const Types& types : all_types)
         for (int form = 0; form < 8; ++form) check_product(types, 3, 5, 4099, form);
+    check_product({Type::bf16, Type::bf16}, 270, 290, 4500, 2);
+    check_product({Type::bf16, Type::fp32}, 290, 270, 2500, 5);
 }
 
 BOOST_AUTO_TEST_CASE(tensors_of_more_axes_count_as_rows) {

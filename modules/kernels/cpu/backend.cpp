@@ -1,7 +1,13 @@
 #include <cstdlib>
 #include <cstring>
+#ifdef LOCKSTEP_X86
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #include <string_view>
 
+#include "kernels/cpu/amx/amx.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/scratch.hpp"
@@ -28,6 +34,22 @@ struct InstructionSet {
     bool supported;
 };
 
+#ifdef LOCKSTEP_X86
+// AMX with bf16. Linux wants to be asked before a process uses tiles (arch_prctl(2), since 5.16): threads then have
+// more state to save.
+bool has_amx() {
+    static const bool has = [] {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+        if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & amx_bf16) == 0 || (d & amx_tile) == 0) return false;
+        constexpr long request_permission = 0x1023, tile_data = 18;
+        return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    }();
+    return has;
+}
+
+#endif
+
 }  // namespace
 
 const VectorFunctions& vector_functions() {
@@ -36,8 +58,16 @@ const VectorFunctions& vector_functions() {
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const InstructionSet sets[] = {
-        {&avx512::functions, has_avx512}, {&avx2::functions, has_avx2}, {&baseline::functions, true}};
+    static const VectorFunctions with_amx = [] {
+        VectorFunctions functions = avx512::functions;
+        functions.name = "amx";
+        functions.amx = &amx_functions;
+        return functions;
+    }();
+    const InstructionSet sets[] = {{&with_amx, has_avx512 && __builtin_cpu_supports("avx512bf16") && has_amx()},
+                                   {&avx512::functions, has_avx512},
+                                   {&avx2::functions, has_avx2},
+                                   {&baseline::functions, true}};
 #else
     const InstructionSet sets[] = {{&baseline::functions, true}};
 #endif

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
 #include "device/parallel.hpp"
 #include "device/signal_block.hpp"
+#include "kernels/cpu/amx_product.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/ranges.hpp"
@@ -134,6 +136,19 @@ void CpuBackend::multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool t
         add_bias(c, added);
         return;
     }
+    if (a.type() == Type::bf16 && vector_.amx) {
+        Amx::Result result{};
+        result.c = c.strided_data();
+        result.stride = c.stride();
+        result.c_is_bf16 = c.type() == Type::bf16;
+        result.accumulate = accumulate;
+        result.bias = bias.data();
+        result.bias_is_bf16 = !bias.empty() && bias.type() == Type::bf16;
+        return amx_multiply(*vector_.amx,
+                            {m, n, k, a.strided_as<bf16>(), a.stride(), transpose_a, b.strided_as<bf16>(), b.stride(),
+                             transpose_b, result},
+                            scratch_->of_product(amx_product_floats(m, n, k)));
+    }
     if (a.type() == Type::bf16 && !products_->takes_bf16()) {
         // Widened products have the same terms; only the order of their sums differs.
         const auto room_for = [](const Tensor& x) { return x.type() == Type::bf16 ? x.count() : 0; };
@@ -175,6 +190,12 @@ void CpuBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor
 void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {
     linear_forward(before, x, weight, bias, {});
     gelu_forward(y, before);
+}
+
+std::int64_t linear_scratch_floats(std::int64_t rows, std::int64_t in, std::int64_t out, Type type) {
+    if (type != Type::bf16 || !vector_functions().amx) return 0;
+    return std::max(
+        {amx_product_floats(rows, out, in), amx_product_floats(rows, in, out), amx_product_floats(out, in, rows)});
 }
 
 // Rows of linear_gelu_backward whose product is held in fp32 at a time.

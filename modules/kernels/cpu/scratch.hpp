@@ -1,6 +1,8 @@
 // Scratch memory of the CPU backend's operations; grown on demand and reused.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -24,10 +26,14 @@ class CpuBackend::Scratch {
         shared_.grow(count);
         return shared_.data.get();
     }
-    // Another such buffer, for operations that call others.
+    // Others of the same kind: for operations that call others, and for matrix products.
     float* kept(std::int64_t count) {
         kept_.grow(count);
         return kept_.data.get();
+    }
+    float* of_product(std::int64_t count) {
+        product_.grow(count);
+        return product_.data.get();
     }
 
   private:
@@ -39,16 +45,19 @@ class CpuBackend::Scratch {
         std::int64_t count = 0;
         void grow(std::int64_t wanted) {
             if (wanted <= count) return;
-            const std::size_t bytes = (static_cast<std::size_t>(wanted) * sizeof(float) + 63) / 64 * 64;
-            data.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+            constexpr std::size_t huge_page = std::size_t{2} << 20;
+            const std::size_t needed = static_cast<std::size_t>(wanted) * sizeof(float);
+            const std::size_t page = needed >= huge_page ? huge_page : 64, bytes = (needed + page - 1) / page * page;
+            data.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
             count = data ? wanted : 0;
             if (!data)
                 throw fault_error("out of memory for {} bytes of scratch; use a smaller batch.micro or batch.length",
                                   bytes);
+            if (page == huge_page) static_cast<void>(::madvise(data.get(), bytes, MADV_HUGEPAGE));  // a hint
         }
     };
     std::vector<Buffer> threads_;
-    Buffer shared_, kept_;
+    Buffer shared_, kept_, product_;
 };
 
 }  // namespace lockstep::kernels::cpu

@@ -15,6 +15,7 @@
 
 namespace lockstep::kernels::cpu {
 
+struct Amx;
 struct Flat;
 template <class T>
 struct Elementwise;
@@ -42,6 +43,7 @@ struct VectorFunctions {
     const Flat* flat;
     Families<float> fp32;
     Families<cpu::bf16> bf16;
+    const Amx* amx = nullptr;  // amx/amx.hpp
 
     template <class T>
     const Families<T>& of() const;

@@ -1,0 +1,59 @@
+// Products of bf16 matrices in AMX tiles (Intel 64 and IA-32 Architectures SDM, volume 1, chapter 18): 16 × 16 fp32
+// sums
+// += a left tile [16 rows, 32 terms] · a right tile [32 terms, 16 columns], whose terms lie in pairs, 2p and 2p + 1 of
+// a column side by side.
+//
+// Operands are packed first: as panels of 16 rows, or columns, a panel being its tiles one after another along the sum.
+// Rows, columns and terms that are missing in the last tile are zeros. As in vector/, these are plain functions over
+// pointers, compiled for their own instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/vector/element.hpp"
+
+namespace lockstep::kernels::cpu {
+
+struct Amx {
+    static constexpr std::int64_t side = 16;            // rows or columns of a panel
+    static constexpr std::int64_t depth = 32;           // terms of a tile
+    static constexpr std::int64_t tile = side * depth;  // elements of a packed tile
+
+    // Two panels of up to 16 rows, or columns, each, with `terms` of the sum. `rows_are_terms`: element (i, term) is
+    // data[term * stride + i], otherwise data[i * stride + term]. The second panel is packed right behind the first.
+    struct Panels {
+        const bf16* data;
+        std::int64_t stride;
+        bool rows_are_terms;
+        std::int64_t count, terms;
+    };
+    void (*pack_left)(bf16* packed, const Panels& panels);
+    void (*pack_right)(bf16* packed, const Panels& panels);
+
+    // Where sums go: c [rows, columns] = or += the sums, plus a bias over the columns.
+    struct Result {
+        void* c;
+        std::int64_t stride;
+        bool c_is_bf16, accumulate;
+        const void* bias;  // may be null
+        bool bias_is_bf16;
+        std::int64_t rows, columns;
+        bool around_caches;  // c is better written past the caches; it begins at, and `stride` is, whole 64 bytes
+    };
+    // Products of `row_panels` and `column_panels`, both even, of `tiles` tiles each. Sums that later calls complete
+    // are kept in `sums`: tiles of 16 rows of 16, rows of tiles `sums_stride` tiles apart.
+    struct Block {
+        const bf16 *left, *right;
+        std::int64_t row_panels, column_panels, tiles;
+        float* sums;
+        std::int64_t sums_stride;
+        bool first, last;  // begins the sums; completes them
+        Result result;     // of the last call
+    };
+    void (*multiply)(const Block& block);
+};
+
+// For processors that have it; defined on x86 only.
+extern const Amx amx_functions;
+
+}  // namespace lockstep::kernels::cpu
