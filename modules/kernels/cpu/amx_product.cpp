@@ -130,8 +130,12 @@ class Multiplication {
 
     static Amx::Panels panels(const bf16* matrix, std::int64_t stride, bool rows_are_terms, std::int64_t first,
                               std::int64_t count, std::int64_t term, std::int64_t terms) {
-        return {matrix + (rows_are_terms ? term * stride + first : first * stride + term), stride, rows_are_terms,
-                count, terms};
+        return {matrix + (rows_are_terms ? term * stride + first : first * stride + term),
+                stride,
+                rows_are_terms,
+                count,
+                terms,
+                divided_up(terms, Amx::depth)};
     }
 
     Amx::Result result(std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) const {

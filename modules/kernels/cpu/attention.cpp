@@ -57,7 +57,8 @@ AttentionHead<T> head_at(const AttentionShape& s, std::int64_t sequence, std::in
 // Per thread: the gradients of a head's keys and values, and the tiles' scratch.
 template <class T>
 std::int64_t backward_floats(const Attention<T>& attention, const AttentionShape& shape) {
-    return 2 * shape.key_length * shape.head_width + attention.backward_scratch(shape.head_width);
+    return 2 * attention_gradient_count(shape.key_length, shape.head_width) +
+           attention.backward_scratch(shape.key_length, shape.head_width);
 }
 
 }  // namespace
@@ -65,7 +66,8 @@ std::int64_t backward_floats(const Attention<T>& attention, const AttentionShape
 std::int64_t attention_scratch_floats(const AttentionShape& shape, Type type, int threads) {
     const auto of_thread = [&]<class T>(T) {
         const Attention<T>& attention = *vector_functions().of<T>().attention;
-        return std::max(attention.forward_scratch(shape.head_width), backward_floats(attention, shape));
+        return std::max(attention.forward_scratch(shape.key_length, shape.head_width),
+                        backward_floats(attention, shape));
     };
     return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{}));
 }
@@ -78,15 +80,18 @@ void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tenso
     float* sums = log_sum_exp.fp32();
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
-        scratch_->reserve(attention.forward_scratch(shape.head_width));
+        scratch_->reserve(attention.forward_scratch(shape.key_length, shape.head_width));
         parallel_for(shape.batch * shape.heads * tiles, 1, [&](std::int64_t first, std::int64_t last, int thread) {
-            for (std::int64_t item = first; item < last; ++item) {
+            for (std::int64_t item = first; item < last;) {
+                // As many tiles of one head at a time as there are.
                 const std::int64_t row = item % tiles * tile, head = item / tiles % shape.heads;
                 const std::int64_t sequence = item / tiles / shape.heads;
+                const std::int64_t some = std::min(tiles - item % tiles, last - item);
                 attention.forward(head_at<T>(shape, sequence, head, q, k, v, y),
                                   head_in<T>(y, shape.query_length, shape, sequence, head),
                                   sums + (sequence * shape.heads + head) * shape.query_length, row,
-                                  std::min(tile, shape.query_length - row), scratch_->of(thread));
+                                  std::min(some * tile, shape.query_length - row), scratch_->of(thread));
+                item += some;
             }
         });
     });
@@ -99,7 +104,8 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
                     dv.count() == k.count() && dy.stride() == y.stride());
     const float* sums = log_sum_exp.fp32();
     const std::int64_t group = shape.heads / shape.key_heads, width = shape.head_width;
-    const std::int64_t queries = shape.query_length, keys = shape.key_length, head_count = keys * width;
+    const std::int64_t queries = shape.query_length, keys = shape.key_length;
+    const std::int64_t row_width = attention_gradient_row(width), head_count = attention_gradient_count(keys, width);
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
         const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
@@ -121,8 +127,8 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
                 T* const dk_rows = head_in<T>(dk, keys, shape, sequence, key_head);
                 T* const dv_rows = head_in<T>(dv, keys, shape, sequence, key_head);
                 for (std::int64_t row = 0; row < keys; ++row) {
-                    elementwise.round(dk_rows + row * dk.stride(), dkeys + row * width, width);
-                    elementwise.round(dv_rows + row * dv.stride(), dvalues + row * width, width);
+                    elementwise.round(dk_rows + row * dk.stride(), dkeys + row * row_width, width);
+                    elementwise.round(dv_rows + row * dv.stride(), dvalues + row * row_width, width);
                 }
             }
         });

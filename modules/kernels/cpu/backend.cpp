@@ -61,7 +61,8 @@ const VectorFunctions& vector_functions() {
     static const VectorFunctions with_amx = [] {
         VectorFunctions functions = avx512::functions;
         functions.name = "amx";
-        functions.amx = &amx_functions;
+        functions.amx = &amx::amx_functions;
+        functions.bf16.attention = &amx::attention_bf16;
         return functions;
     }();
     const InstructionSet sets[] = {{&with_amx, has_avx512 && __builtin_cpu_supports("avx512bf16") && has_amx()},

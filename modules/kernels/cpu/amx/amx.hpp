@@ -14,18 +14,22 @@
 
 namespace lockstep::kernels::cpu {
 
+template <class T>
+struct Attention;
+
 struct Amx {
     static constexpr std::int64_t side = 16;            // rows or columns of a panel
     static constexpr std::int64_t depth = 32;           // terms of a tile
     static constexpr std::int64_t tile = side * depth;  // elements of a packed tile
 
-    // Two panels of up to 16 rows, or columns, each, with `terms` of the sum. `rows_are_terms`: element (i, term) is
-    // data[term * stride + i], otherwise data[i * stride + term]. The second panel is packed right behind the first.
+    // Two panels of up to 16 rows, or columns, each, with `terms` of the sum, in `tiles` tiles. `rows_are_terms`:
+    // element (i, term) is data[term * stride + i], otherwise data[i * stride + term]. The second is packed behind the
+    // first.
     struct Panels {
         const bf16* data;
         std::int64_t stride;
         bool rows_are_terms;
-        std::int64_t count, terms;
+        std::int64_t count, terms, tiles;
     };
     void (*pack_left)(bf16* packed, const Panels& panels);
     void (*pack_right)(bf16* packed, const Panels& panels);
@@ -53,7 +57,10 @@ struct Amx {
     void (*multiply)(const Block& block);
 };
 
-// For processors that have it; defined on x86 only.
+// For processors that have it; on x86 only.
+namespace amx {
 extern const Amx amx_functions;
+extern const Attention<bf16> attention_bf16;
+}  // namespace amx
 
 }  // namespace lockstep::kernels::cpu

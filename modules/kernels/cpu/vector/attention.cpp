@@ -1,6 +1,6 @@
 #include "kernels/cpu/vector/attention.hpp"
 
-#include "kernels/cpu/vector/math.hpp"
+#include "kernels/cpu/vector/attention_parts.hpp"
 #include "kernels/cpu/vector/tile.hpp"
 #include "kernels/cpu/vector/vector.hpp"
 
@@ -8,10 +8,6 @@ namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 namespace {
 
 constexpr std::int64_t query_tile = attention_query_tile, key_tile = attention_key_tile;
-
-std::int64_t least(std::int64_t a, std::int64_t b) {
-    return a < b ? a : b;
-}
 
 // Queries of a tile are padded to whole pairs of vectors.
 std::int64_t lanes_for(std::int64_t count) {
@@ -26,11 +22,11 @@ constexpr std::int64_t widened(std::int64_t count) {
 }
 
 template <class T>
-std::int64_t forward_scratch(std::int64_t width) {
+std::int64_t forward_scratch(std::int64_t, std::int64_t width) {
     return query_tile * (width + key_tile + 3) + widened<T>((query_tile + 2 * key_tile) * width);
 }
 template <class T>
-std::int64_t backward_scratch(std::int64_t width) {
+std::int64_t backward_scratch(std::int64_t, std::int64_t width) {
     return query_tile * (2 * width + 2 * key_tile + 2) + widened<T>((3 * query_tile + 2 * key_tile) * width);
 }
 
@@ -81,63 +77,6 @@ void pack_transposed(float* transposed, const T* rows, std::int64_t stride, std:
     }
 }
 
-std::int64_t between_0_and(std::int64_t most, std::int64_t x) {
-    return x < 0 ? 0 : least(x, most);
-}
-
-// The first key that a query sees, or what would be it if there were more keys.
-template <class T>
-std::int64_t first_key(const AttentionHead<T>& head, std::int64_t query) {
-    const std::int64_t of_window = head.window > 0 ? query + head.query_position - head.window + 1 : 0;
-    const std::int64_t of_document = head.starts ? head.starts[query] - head.key_position : 0;
-    const std::int64_t later = of_window > of_document ? of_window : of_document;
-    return later > 0 ? later : 0;
-}
-
-// Of a tile's queries from `first` on, those in lanes [begin, end) see a key. Keys must be asked for in order.
-struct Lanes {
-    std::int64_t begin, end;
-};
-template <class T>
-class SeeingLanes {
-  public:
-    SeeingLanes(const AttentionHead<T>& head, std::int64_t first, std::int64_t count, std::int64_t lanes)
-        : behind_(head.query_position + first), count_(count), lanes_(lanes) {
-        for (std::int64_t i = 0; i < count; ++i) first_keys_[i] = first_key(head, first + i);
-    }
-    Lanes of(std::int64_t key) {
-        while (end_ < count_ && first_keys_[end_] <= key) ++end_;
-        return {between_0_and(lanes_, key - behind_), end_ < count_ ? end_ : lanes_};
-    }
-
-  private:
-    std::int64_t first_keys_[query_tile];  // ascending
-    std::int64_t behind_, count_, lanes_, end_ = 0;
-};
-
-// The queries [first, last) see keys [begin, end), not each of them all.
-struct Keys {
-    std::int64_t begin, end;
-};
-template <class T>
-Keys keys_seen(const AttentionHead<T>& head, std::int64_t first, std::int64_t last) {
-    const std::int64_t end = least(head.key_length, last + head.query_position);
-    return {between_0_and(end, first_key(head, first)), end};
-}
-
-// With a cap: products of queries and keys become scores. Returns what the result is still to be scaled by.
-template <class T>
-float cap_scores(const AttentionHead<T>& head, float* products, std::int64_t count) {
-    if (head.score_cap == 0) return head.scale;
-    const float cap = head.score_cap, inside = head.scale / cap;
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) products[i] = cap * hyperbolic_tangent(inside * products[i]);
-    return 1.0f;
-}
-
-// Below all scores, and finite: of a query that has not seen a key yet, the maximum's difference to itself is 0.
-constexpr float lowest_score = -1e30f;
-
 // A single query: every product is with a vector, so lanes run over the width.
 template <class T>
 void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t query, float* scratch) {
@@ -185,8 +124,8 @@ void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std:
 }
 
 template <class T>
-void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
-             float* scratch) {
+void forward_tile(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
+                  float* scratch) {
     if (count == 1) return forward_single(head, y, log_sum_exp, first, scratch);
     const std::int64_t width = head.width, lanes = lanes_for(count), stride = head.output_stride;
     float* queries = scratch;                    // [width, lanes]
@@ -256,12 +195,19 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
     }
 }
 
+template <class T>
+void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
+             float* scratch) {
+    for (std::int64_t done = 0; done < count; done += query_tile)
+        forward_tile(head, y, log_sum_exp, first + done, least(query_tile, count - done), scratch);
+}
+
 // P = exp(scale K Qᵀ - log_sum_exp), dV += P dY, dP = V dYᵀ, dS = scale P ⊙ (dP - Σ_c dy y), dK += dS Q, dQ += dSᵀ K.
 // With a cap, P = exp(S - log_sum_exp) of S = cap tanh(scale K Qᵀ / cap), and dS gets the factor 1 - (S / cap)².
 template <class T>
 void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float* dk, float* dv, const T* dy,
               const T* y, const float* log_sum_exp, float* scratch) {
-    const std::int64_t width = head.width, stride = head.output_stride;
+    const std::int64_t width = head.width, stride = head.output_stride, row = attention_gradient_row(width);
     for (std::int64_t first = 0; first < head.query_length; first += query_tile) {
         const std::int64_t count = least(query_tile, head.query_length - first), lanes = lanes_for(count);
         float* queries = scratch;                          // [width, lanes]
@@ -315,9 +261,9 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
                 for (std::int64_t i = 0; i < see.begin; ++i) p[i] = ds[i] = 0.0f;
                 for (std::int64_t i = see.end; i < lanes; ++i) p[i] = ds[i] = 0.0f;
             }
-            tile_product(dv + from * width, width, {weights, lanes, 1}, dy_rows.data, dy_rows.stride, keys, width,
-                         count, true);
-            tile_product(dk + from * width, width, {gradient, lanes, 1}, q_rows.data, q_rows.stride, keys, width, count,
+            tile_product(dv + from * row, row, {weights, lanes, 1}, dy_rows.data, dy_rows.stride, keys, width, count,
+                         true);
+            tile_product(dk + from * row, row, {gradient, lanes, 1}, q_rows.data, q_rows.stride, keys, width, count,
                          true);
             tile_product(dq_sums.data, dq_sums.stride, {gradient, 1, lanes}, k_rows.data, k_rows.stride, count, width,
                          keys, from > seen.begin);
@@ -325,16 +271,6 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
         for (std::int64_t i = 0; i < count; ++i)
             store_row(dq + (first + i) * dq_stride, dq_sums.data + i * dq_sums.stride, width);
     }
-}
-
-template <class T>
-void join(float* sum, float& log_sum_exp, const T* y, float y_log_sum_exp, std::int64_t width) {
-    const float highest = log_sum_exp > y_log_sum_exp ? log_sum_exp : y_log_sum_exp;
-    const float weight = exponential(log_sum_exp - highest), y_weight = exponential(y_log_sum_exp - highest);
-    const float total = weight + y_weight, keep = weight / total, take = y_weight / total;
-#pragma omp simd
-    for (std::int64_t c = 0; c < width; ++c) sum[c] = keep * sum[c] + take * to_float(y[c]);
-    log_sum_exp = highest + __builtin_logf(total);
 }
 
 template <class T>

@@ -24,15 +24,25 @@ struct AttentionHead {
 
 constexpr std::int64_t attention_query_tile = 64, attention_key_tile = 64;
 
+// Gradients of a head's keys or values while they are summed: room for whole tiles of keys, rows this far apart.
+constexpr std::int64_t attention_gradient_row(std::int64_t width) {
+    return (width + 31) / 32 * 32;
+}
+constexpr std::int64_t attention_gradient_count(std::int64_t key_length, std::int64_t width) {
+    return (key_length + attention_key_tile - 1) / attention_key_tile * attention_key_tile *
+           attention_gradient_row(width);
+}
+
 template <class T>
 struct Attention {
     // fp32 elements of scratch that each function below needs.
-    std::int64_t (*forward_scratch)(std::int64_t width);
-    std::int64_t (*backward_scratch)(std::int64_t width);
-    // y rows and log_sum_exp entries of queries [first, first + count), count <= attention_query_tile.
+    std::int64_t (*forward_scratch)(std::int64_t key_length, std::int64_t width);
+    std::int64_t (*backward_scratch)(std::int64_t key_length, std::int64_t width);
+    // y rows and log_sum_exp entries of queries [first, first + count).
     void (*forward)(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
                     float* scratch);
-    // The whole head: dq is overwritten; dk and dv, [key_length, width], are +=, since grouped heads share them.
+    // The whole head: dq is overwritten; dk and dv, attention_gradient_count each, are +=, since grouped heads share
+    // them.
     void (*backward)(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float* dk, float* dv, const T* dy,
                      const T* y, const float* log_sum_exp, float* scratch);
     // A row's sum and log_sum_exp over some keys become those over these and y's.

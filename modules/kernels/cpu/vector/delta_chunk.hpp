@@ -19,10 +19,6 @@ static inline std::int64_t end_of_band(std::int64_t i) {
 static inline std::int64_t whole_blocks(std::int64_t count) {
     return (count + delta_block - 1) / delta_block * delta_block;
 }
-static inline std::int64_t least(std::int64_t a, std::int64_t b) {
-    return a < b ? a : b;
-}
-
 // `tokens` rows from the token `start` on; the rest of each row becomes 0.
 template <class T>
 static inline void load_rows(float* to, const DeltaRows<T>& from, std::int64_t start, std::int64_t tokens,

@@ -9,6 +9,10 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
+static inline std::int64_t least(std::int64_t a, std::int64_t b) {
+    return a < b ? a : b;
+}
+
 // exp(r) for |r| <= ln(2)/2.
 static inline float exponential_polynomial(float r) {
     float p = 1.9875691500e-4f;
