@@ -211,7 +211,7 @@ int inspect_run_folder(const std::string& path, const std::vector<std::string>& 
         if (!status.contains(key)) {
             const std::string near = nearest_name(key, known);
             throw usage_error("{} has no key {}{}", file.string(), key,
-                              near.empty() ? "" : "; did you mean " + near + "?");
+                              near.empty() ? "" : " (did you mean " + near + "?)");
         }
         values.push_back(plain(status.at(key)));
     }

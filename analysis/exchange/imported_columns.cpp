@@ -75,7 +75,7 @@ ImportedColumns::ImportedColumns(const CsvTable& table, const std::vector<std::s
         if (name.empty()) {
             const std::string nearest = nearest_name(written, known);
             warnings.push_back(fmt::format("unknown column '{}' is ignored{}", printable(written),
-                                           nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+                                           nearest.empty() ? "" : " (did you mean " + nearest + "?)"));
             ignored_.push_back(printable(written));
         } else if (has(name)) {
             // The exact name is the one that is meant; between two others there is no telling.

@@ -249,7 +249,7 @@ Scaling scaling_of(std::vector<Measurement> measurements, const ScalingOptions& 
         if (keys.count(key) == 0) {
             const std::string near = nearest_name(key, {keys.begin(), keys.end()});
             throw usage_error("--ignore {}: no run has this setting{}", key,
-                              near.empty() ? std::string() : fmt::format("; did you mean {}?", near));
+                              near.empty() ? std::string() : fmt::format(" (did you mean {}?)", near));
         }
     if (all.empty()) throw usage_error("{}", scaling.remarks.empty() ? "no run was given" : scaling.remarks.front());
     const Grouping groups = group_runs(all, options.kind, options.ignored);

@@ -74,7 +74,7 @@ std::string resolve(const std::vector<Measurement>& all, const std::string& aske
     const std::string nearest = nearest_name(asked, names);
     throw usage_error("--by {}: no run has this setting{}", asked,
                       nearest.empty() ? "; names are those of a run description, such as batch.length"
-                                      : fmt::format("; did you mean {}?", nearest));
+                                      : fmt::format(" (did you mean {}?)", nearest));
 }
 
 double of_phases(const PhaseSums& sums, double unknown_where_nothing) {

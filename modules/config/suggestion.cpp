@@ -53,7 +53,7 @@ void refuse_unknown_key(const std::string& path, const std::string& place, const
     const std::string near = suggestion(path, keys);
     if (near.empty())
         throw usage_error("{}unknown key {}; docs/run-description.md and docs/planner.md list the keys", place, path);
-    throw usage_error("{}unknown key {}; did you mean {}?", place, path, near);
+    throw usage_error("{}unknown key {} (did you mean {}?)", place, path, near);
 }
 
 std::string plain_value(const RunDescription& description, const std::string& path) {

@@ -434,7 +434,7 @@ BOOST_AUTO_TEST_CASE(slips_of_the_pen_are_answered) {
                  "--resum is not an option of lockstep train (did you mean --resume?); see lockstep train --help"));
     BOOST_TEST(contains(of_lockstep("frobnicate"), "'frobnicate' is not a command of lockstep; see lockstep --help"));
     BOOST_TEST(
-        contains(of_lockstep("train --set run.name=a --set lr=3"), "unknown key lr; did you mean schedule.peak_lr?"));
+        contains(of_lockstep("train --set run.name=a --set lr=3"), "unknown key lr (did you mean schedule.peak_lr?)"));
     BOOST_TEST(contains(answer(analyze_program, "summery x"),
                         "'summery' is not a command of lockstep-analyze (did you mean summary?)"));
     BOOST_TEST(contains(answer(analyze_program, "scaling --formt json x"), "did you mean --format?"));

@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(rows_become_runs) {
         "a,2,1,64,8.5,,51,2048,\n"
         "a,,0,,9,,50,1024,\n");
     BOOST_REQUIRE(tables.warnings.size() == 1u);
-    BOOST_TEST(tables.warnings[0] == "unknown column 'forwards' is ignored; did you mean forward?");
+    BOOST_TEST(tables.warnings[0] == "unknown column 'forwards' is ignored (did you mean forward?)");
     BOOST_REQUIRE(runs.size() == 2u);
     BOOST_TEST(runs[0].name == "b");
     BOOST_TEST(runs[0].whole);

@@ -277,7 +277,8 @@ BOOST_AUTO_TEST_CASE(a_description_reads_back) {
         return std::string();
     };
     BOOST_TEST(refused("name = \"x\"\n[device]\nkind = \"gpu\"\nper_nodes = 8\n")
-                   .find("m.toml:4: unknown key device.per_nodes; did you mean device.per_node?") != std::string::npos);
+                   .find("m.toml:4: unknown key device.per_nodes (did you mean device.per_node?)") !=
+               std::string::npos);
     BOOST_TEST(refused("name = 3").find("m.toml:1: name must be text, not the integer 3") != std::string::npos);
     // What is missing is told together.
     for (const char* part : {"keys are missing: ", "device.kind (", "device.per_node ("})
