@@ -46,4 +46,10 @@ struct RankRecord {
     std::int64_t threads = 1;
 };
 
+struct WriterLimits {
+    std::uint64_t file_bytes = std::uint64_t{240} << 20;  // rows of one file
+    std::uint64_t event_bytes = std::uint64_t{12} << 20;  // events of one file
+    std::uint64_t fewest_rows = 64;
+};
+
 }  // namespace lockstep::trace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -143,7 +144,7 @@ struct Tracer::Implementation {
     }
     void gather_ranks();
     void gather_rows();
-    void gather_events(std::size_t most);
+    void gather_events();
     std::size_t bytes_of_rows() const;  // since the last flush, of all ranks
     void write();
     void flush();
@@ -221,36 +222,41 @@ void Tracer::Implementation::gather_rows() {
     }
 }
 
-// Of the lowest ranks, as many as a file has room for: the others send nothing. `most`: spans of the rank that has
-// most.
-void Tracer::Implementation::gather_events(std::size_t most) {
-    spans.resize(most);  // same size on all ranks; padded with region -1
-    const std::size_t bytes = most * sizeof(Span), room = WriterLimits{}.event_bytes / (most * sizeof(EventRow));
-    const int telling =
-        static_cast<int>(std::min<std::size_t>(room + 1, static_cast<std::size_t>(communicator->size())));
-    std::vector<Span> all;
+// Of the lowest ranks, as many events as a file has room for; the others send none. Of the last rank that sends, the
+// writer keeps what fits.
+void Tracer::Implementation::gather_events() {
+    const std::uint64_t own = spans.size(), room = options.limits.event_bytes / sizeof(EventRow);
+    const std::vector<char> gathered = communicator->gather(&own, sizeof own, 0);
+    std::vector<std::uint64_t> counts(gathered.size() / sizeof own);  // on rank 0
+    std::memcpy(counts.data(), gathered.data(), gathered.size());
+    std::uint64_t taken = own;
+    std::size_t telling = 1;
+    while (telling < counts.size() && taken < room) taken += counts[telling++];
+    communicator->broadcast(&telling, sizeof telling, 0);
     std::vector<cluster::HostMessage> receives, sends;
     if (root()) {
-        all.resize(static_cast<std::size_t>(telling) * most);
-        std::copy(spans.begin(), spans.end(), all.begin());
-        for (int rank = 1; rank < telling; ++rank)
-            receives.push_back({rank, &all[static_cast<std::size_t>(rank) * most], bytes});
-    } else if (communicator->rank() < telling) {
-        sends.push_back({0, spans.data(), bytes});
+        spans.resize(taken);
+        std::uint64_t at = own;
+        for (std::size_t rank = 1; rank < telling; at += counts[rank++])
+            receives.push_back({static_cast<int>(rank), spans.data() + at, counts[rank] * sizeof(Span)});
+    } else if (static_cast<std::size_t>(communicator->rank()) < telling) {
+        sends.push_back({0, spans.data(), own * sizeof(Span)});
     }
     communicator->exchange(receives, sends);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        const Span& span = all[i];
-        if (span.region < 0) continue;
-        const std::size_t rank = i / most;
+    if (!root()) return;
+    const Span* span = spans.data();
+    for (std::size_t rank = 0; rank < telling; ++rank) {
         const double zero = clock_zero + header.ranks[rank].clock_offset;
-        batch.events.push_back(
-            {span.step, static_cast<std::int32_t>(rank), span.region, span.start - zero, span.end - zero, span.bytes});
+        for (const Span* end = span + counts[rank]; span < end; ++span)
+            batch.events.push_back({span->step, static_cast<std::int32_t>(rank), span->region, span->start - zero,
+                                    span->end - zero, span->bytes});
     }
-    if (root() && telling < communicator->size() && !told_of_dropped_events) {
-        told_of_dropped_events = true;
-        log::warning("the trace has room for the events of {} ranks; those of the others are not recorded", telling);
-    }
+    if (std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) <= room || told_of_dropped_events) return;
+    told_of_dropped_events = true;
+    log::warning(
+        "the trace has room for {} events between two writes; some or all of those of rank {} and the ranks above it "
+        "are not recorded",
+        room, taken > room ? telling - 1 : telling);
 }
 
 std::size_t Tracer::Implementation::bytes_of_rows() const {
@@ -266,13 +272,10 @@ void Tracer::Implementation::write() {
         if (!writer) {
             header.regions = regions;
             const auto expected = std::max<std::int64_t>(options.steps_left, 0);
-            writer = std::make_unique<TraceWriter>(options.folder, header, static_cast<std::uint64_t>(expected));
+            writer = std::make_unique<TraceWriter>(options.folder, header, static_cast<std::uint64_t>(expected),
+                                                   options.limits);
         }
         writer->append(batch);
-        if (writer->events_dropped() > 0 && !told_of_dropped_events) {
-            told_of_dropped_events = true;
-            log::warning("{} has no room for all events of a sampled step; the rest are dropped", writer->path());
-        }
     } catch (const std::exception& problem) {
         give_up(problem.what());
     }
@@ -290,7 +293,7 @@ void Tracer::Implementation::flush() {
     ended = ended || agreed[5] != 0;
     if (!ended && count > 0) {
         gather_rows();
-        if (agreed[4] > 0) gather_events(static_cast<std::size_t>(agreed[4]));
+        if (agreed[4] > 0) gather_events();
         if (root()) write();
         batch.events.clear();
     }

@@ -29,6 +29,7 @@ struct TracerOptions {
     std::int64_t steps_left = 0;          // most steps this launch may make; sizes the file
     RankRecord rank;
     std::int64_t event_every = 100;  // steps between samples of every region's start and end
+    WriterLimits limits;
 };
 
 class Tracer {

@@ -76,7 +76,6 @@ void TraceWriter::write_rows(const RowBatch& batch, std::size_t first, std::size
 
 void TraceWriter::write_events(const std::vector<EventRow>& events) {
     const std::uint64_t kept = std::min<std::uint64_t>(events.size(), event_capacity_ - events_);
-    events_dropped_ += events.size() - kept;
     if (kept == 0) return;
     write_at(offsets_.events + events_ * sizeof(EventRow), events.data(), kept * sizeof(EventRow));
     events_ += kept;

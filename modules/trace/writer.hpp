@@ -21,18 +21,13 @@ struct RowBatch {
     std::vector<EventRow> events;
 };
 
-struct WriterLimits {
-    std::uint64_t file_bytes = std::uint64_t{240} << 20;  // rows of one file
-    std::uint64_t event_bytes = std::uint64_t{12} << 20;  // events of one file
-    std::uint64_t fewest_rows = 64;
-};
-
 // Failures throw fault errors; what was written before stays readable.
 class TraceWriter {
   public:
     // Takes the next free trace-NNN.h5 of `folder` (created if missing); `rows`: expected number of steps.
     TraceWriter(std::string folder, Header header, std::uint64_t rows, WriterLimits limits = {});
 
+    // Of more events than a file has room for, the first ones are kept.
     void append(const RowBatch& batch);
     // Adds times measured after the last row to it: times and calls [ranks, regions], overhead [ranks].
     void add_to_last_row(const std::vector<double>& times, const std::vector<std::uint32_t>& calls,
@@ -40,7 +35,6 @@ class TraceWriter {
     // Marks the files as closed and truncates each to its valid rows. Ends the writer's use.
     void finish();
     const std::string& path() const { return path_; }  // of the current file
-    std::uint64_t events_dropped() const { return events_dropped_; }
 
   private:
     struct Done {
@@ -64,7 +58,7 @@ class TraceWriter {
     std::string path_;
     Offsets offsets_;
     OpenFile file_;
-    std::uint64_t row_capacity_ = 0, event_capacity_ = 0, rows_ = 0, events_ = 0, events_dropped_ = 0;
+    std::uint64_t row_capacity_ = 0, event_capacity_ = 0, rows_ = 0, events_ = 0;
 };
 
 }  // namespace lockstep::trace

@@ -114,6 +114,33 @@ BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
     world->barrier();
 }
 
+// Rank r has r + 1 events, and there is room for four: those of ranks 0 and 1, and the first of rank 2.
+BOOST_AUTO_TEST_CASE(events_of_the_lowest_ranks_fill_the_room) {
+    const auto world = session->make_world_group();
+    const std::string folder = shared_folder(*world, "events");
+    const int rank = session->rank(), ranks = session->size();
+    TracerOptions options;
+    options.folder = folder;
+    options.steps_left = 1;
+    options.limits.event_bytes = 4 * sizeof(EventRow);
+    {
+        Tracer tracer(options, session->make_world_group());
+        const RegionId region = tracer.region("work");
+        for (int call = 0; call <= rank; ++call) const Scope working(tracer, region);
+        tracer.finish_step(numbers_of(1));
+        tracer.close();
+    }
+    world->barrier();
+    if (rank == 0) {
+        std::vector<int> found, expected = {0, 1, 1, 2};
+        for (const EventRow& event : open_run(folder).parts[0].file.read_events()) found.push_back(event.rank);
+        expected.resize(std::min<std::size_t>(expected.size(), static_cast<std::size_t>(ranks * (ranks + 1) / 2)));
+        BOOST_TEST(found == expected, boost::test_tools::per_element());
+        std::filesystem::remove_all(folder);
+    }
+    world->barrier();
+}
+
 BOOST_AUTO_TEST_CASE(trouble_on_rank_0_ends_the_trace_everywhere) {
     const auto world = session->make_world_group();
     const std::string folder = shared_folder(*world, "trouble");
