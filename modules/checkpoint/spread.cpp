@@ -94,14 +94,10 @@ void Spread::add(const SliceRange& piece, const Holder& holder) {
     const auto found = std::lower_bound(held_.begin(), held_.end(), key(piece),
                                         [&](const Held& held, const auto& wanted) { return key(held.piece) < wanted; });
     if (found != held_.end() && found->piece == piece) return found->holders.add(holder);
-    auto at = static_cast<std::size_t>(found - held_.begin());
+    const auto at = ends_.begin() + (found - held_.begin());
     held_.insert(found, {piece, {}})->holders.add(holder);
-    ends_.insert(ends_.begin() + static_cast<std::ptrdiff_t>(at), 0);
-    for (; at < held_.size(); ++at) {
-        const SliceRange& of = held_[at].piece;
-        const std::int64_t end = element_of_tensor(of, of.count - 1) + 1;
-        ends_[at] = at == 0 ? end : std::max(ends_[at - 1], end);
-    }
+    const std::int64_t end = element_of_tensor(piece, piece.count - 1) + 1, before = at == ends_.begin() ? 0 : at[-1];
+    for (auto one = ends_.insert(at, before); one != ends_.end() && *one < end; ++one) *one = end;
 }
 
 std::vector<Segment> sources(const Spread& spread, std::int64_t first, std::int64_t last, int owner) {
