@@ -85,8 +85,8 @@ class Spread {
     void add(const SliceRange& piece, const Holder& holder);  // called in the order of ranks
     // In the order of their first elements.
     const std::vector<Held>& all() const { return held_; }
-    // Calls take(held) for those that may have some of the elements [first, last) of the tensor: each that begins
-    // before `last` and after which the earlier ones do not all end before `first`.
+    // Calls take(held) for those that may have some of the elements [first, last) of the tensor: from the first one at
+    // or before which a piece ends after `first`, to the last that begins before `last`.
     template <class Take>
     void each_near(std::int64_t first, std::int64_t last, Take&& take) const {
         auto at = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
@@ -117,10 +117,9 @@ struct Span {
 };
 // Cuts a share into rounds of at most `most` elements.
 std::vector<Span> cut_into_rounds(const std::vector<ChecksumBlock>& share, std::int64_t most);
-// Elements per round of each of `ranks` shares: about 64 MiB in all.
+// Elements per round of each of `ranks` shares: about 64 MiB in all, up to 1,024 ranks.
 std::int64_t elements_a_round(int ranks);
-// How many ranks send so much of what they read in one round, so that a rank that needs everything receives about 64
-// MiB.
+// The number of ranks that may each send `elements` at once, so that no rank receives more than about 64 MiB.
 int readers_at_a_time(std::int64_t elements);
 // The spans of one share in one round.
 struct Spans {
