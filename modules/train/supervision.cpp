@@ -57,6 +57,10 @@ bool Supervision::may_record() const {
     return !has_watch_folder_ || !watch::final_status_is_claimed(run_path_, node_folder_->key());
 }
 
+bool Supervision::may_record_end() const {
+    return !has_watch_folder_ || watch::close_watch_folder(run_path_, node_folder_->key());
+}
+
 void Supervision::record_failures(cluster::Session& session) const {
     session.set_failure_handler([write = final_status_](ExitCode code, const std::string& sentence) {
         static_cast<void>(write("failed", code, sentence, {}));

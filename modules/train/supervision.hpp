@@ -23,9 +23,11 @@ class Supervision {
     // From here on a rank that fails alone records the final status, since rank 0 cannot.
     void record_failures(cluster::Session& session) const;
 
-    // Whether rank 0 may say how the launch goes or ended: not where another has said why it ends, though ranks may
-    // still compute until they are ended, and not where a later launch has the run.
+    // Whether rank 0 may say how the launch goes: not where another has said why it ends, though ranks may still
+    // compute until they are ended, and not where a later launch has the run.
     bool may_record() const;
+    // The same of how it ended; no other rank may say so afterwards.
+    bool may_record_end() const;
 
     void begin_step(std::int64_t step) { *step_ = step; }
     void finish_step() { watchdog_->step_done(); }

@@ -131,7 +131,7 @@ ExitCode train(cluster::Session& session, config::RunDescription description, co
     if (launch.folders.run) {
         launch.folders.run->write_description(config::to_toml(launch.description));
         launch.folders.run->remove_stop_file();
-        launch.folders.write_status("running", first, ExitCode::done, "");
+        if (launch.supervision->may_record()) launch.folders.write_status("running", first, ExitCode::done, "");
     }
     launch.supervision->record_failures(session);
     std::optional<Trainer> trainer;
@@ -295,7 +295,7 @@ ExitCode Trainer::end(std::int64_t step, std::int64_t stop) {
     const std::string reason = finished ? "" : control_.reason(stop);
     const ExitCode code = finished ? ExitCode::done : ExitCode::stopped;
     if (finished) local_checkpoints_->remove_all();
-    if (launch_.supervision->may_record())
+    if (launch_.supervision->may_record_end())
         launch_.folders.write_status(finished ? "finished" : "stopped", step, code, reason);
     if (launch_.folders.run) {
         launch_.folders.run->remove_stop_file();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -47,6 +48,12 @@ bool claim_final_status(const std::string& run_path, const std::string& key) {
 bool final_status_is_claimed(const std::string& run_path, const std::string& key) {
     const std::string folder = watch_folder(run_path, key);
     return ::access(folder.c_str(), F_OK) != 0 || ::access((folder + last_word).c_str(), F_OK) == 0;
+}
+
+// Renamed rather than claimed: watchdogs that see a claim end their ranks.
+bool close_watch_folder(const std::string& run_path, const std::string& key) {
+    const std::string folder = watch_folder(run_path, key), closed = folder + "-closed";
+    return ::rename(folder.c_str(), closed.c_str()) == 0 && ::access((closed + last_word).c_str(), F_OK) != 0;
 }
 
 }  // namespace lockstep::watch

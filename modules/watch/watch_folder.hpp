@@ -19,5 +19,8 @@ bool claim(const std::string& path);
 bool claim_final_status(const std::string& run_path, const std::string& key);
 // Whether someone has done so, or the run belongs to another launch by now.
 bool final_status_is_claimed(const std::string& run_path, const std::string& key);
+// For a launch that ends by itself: from here on nobody can claim. False if someone has done so, or the run belongs to
+// another launch by now.
+bool close_watch_folder(const std::string& run_path, const std::string& key);
 
 }  // namespace lockstep::watch

@@ -102,10 +102,17 @@ BOOST_AUTO_TEST_CASE(one_launch_has_one_last_word) {
     BOOST_TEST(watch::claim_final_status(run, "key"));
     BOOST_TEST(!watch::claim_final_status(run, "key"));
     BOOST_TEST(watch::final_status_is_claimed(run, "key"));
+    BOOST_TEST(!watch::close_watch_folder(run, "key"));
+    // One that ends by itself.
+    BOOST_TEST(watch::make_watch_folder(run, "done"));
+    BOOST_TEST(watch::close_watch_folder(run, "done"));
+    BOOST_TEST(!watch::claim_final_status(run, "done"));
+    BOOST_TEST(!watch::close_watch_folder(run, "done"));
     // The next launch of the run removes it.
     BOOST_TEST(watch::make_watch_folder(run, "late"));
     watch::remove_watch_folders(run);
     BOOST_TEST(watch::final_status_is_claimed(run, "late"));
+    BOOST_TEST(std::filesystem::is_empty(run));
 }
 
 BOOST_AUTO_TEST_CASE(the_lock_shows_that_the_run_lives) {
