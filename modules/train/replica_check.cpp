@@ -52,8 +52,8 @@ void check_replicas(const Launch& launch, const TrainingState& state, std::int64
         std::vector<std::uint64_t> sums(static_cast<std::size_t>(launch.session.size()));
         std::memcpy(sums.data(), all.data(), all.size());
         for (int rank = 0; rank < launch.session.size(); ++rank) {
-            const int like =
-                cluster::ranks_along(rank, launch.grid, {cluster::Axis::data, cluster::Axis::context}).front();
+            const cluster::GridPlace place = cluster::grid_place(rank, launch.grid);
+            const int like = cluster::grid_rank({place.tensor, 0, 0, place.pipeline}, launch.grid);
             const std::uint64_t found = sums[static_cast<std::size_t>(rank)],
                                 there = sums[static_cast<std::size_t>(like)];
             if (found != there)

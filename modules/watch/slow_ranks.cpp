@@ -61,15 +61,11 @@ SlowRankRule::SlowRankRule(const std::vector<int>& stage_of_rank, std::vector<st
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
         ranks_[rank].stage = stage_of_rank[rank];
         ranks_[rank].host = std::move(host_of_rank[rank]);
+        Stage& stage = stages_[ranks_[rank].stage];
+        if (stage.ranks++ == 0) stage.first = rank;
+        stage.one_host = stage.one_host && ranks_[rank].host == ranks_[stage.first].host;
     }
-    for (const Rank& rank : ranks_) {
-        Stage& stage = stages_[rank.stage];
-        stage.ranks =
-            std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& one) { return one.stage == rank.stage; });
-        stage.one_host = std::all_of(ranks_.begin(), ranks_.end(),
-                                     [&](const Rank& one) { return one.stage != rank.stage || one.host == rank.host; });
-        stage.judged = stage.ranks > 2 || !stage.one_host || own_devices_;
-    }
+    for (auto& [number, stage] : stages_) stage.judged = stage.ranks > 2 || !stage.one_host || own_devices_;
 }
 
 SlowRankRule::Remark SlowRankRule::name(int number, std::int64_t step) {

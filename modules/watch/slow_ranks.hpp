@@ -31,7 +31,8 @@ class SlowRankRule {
   private:
     struct Stage {
         std::int64_t ranks = 0;
-        bool one_host = false, judged = false;
+        std::size_t first = 0;  // rank
+        bool one_host = true, judged = false;
     };
     struct Rank {
         int stage = 0;
