@@ -9,12 +9,14 @@
 namespace lockstep {
 
 std::uint64_t hash64(const void* data, std::size_t bytes);
-// Of 128 bits, where equal hashes stand for equal contents.
+
+// Long enough that contents with equal hashes may be taken as equal.
 struct Hash128 {
     std::uint64_t low = 0, high = 0;
-    auto operator<=>(const Hash128&) const = default;
+    bool operator==(const Hash128&) const = default;
 };
 Hash128 hash128(const void* data, std::size_t bytes);
+
 std::string hash_text(std::uint64_t hash);  // 16 hexadecimal digits
 
 // Incremental computation.
