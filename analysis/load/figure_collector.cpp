@@ -63,19 +63,15 @@ void SpanSums::add(const trace::StepRow& row, const std::vector<RankSpan>& of_st
     for (std::size_t r = 0; r < of_step.size(); ++r) of_launch_[r].add(of_step[r]);
 }
 
-void SpanSums::end_launch(const std::vector<RankSpan>& of_launch) {
-    add_extremes(figures_, of_launch);
-    for (std::size_t r = 0; r < of_launch.size(); ++r) figures_.ranks[r].add(of_launch[r]);
-}
-
 void SpanSums::end_launch() {
-    end_launch(of_launch_);
+    add_extremes(figures_, of_launch_);
+    for (std::size_t r = 0; r < of_launch_.size(); ++r) figures_.ranks[r].add(of_launch_[r]);
     std::fill(of_launch_.begin(), of_launch_.end(), RankSpan());
 }
 
 SpanFigures SpanSums::close(bool keep_ranks) {
     end_launch();
-    if (!keep_ranks) figures_.ranks = {};  // with its memory: there may be a span for each step
+    if (!keep_ranks) figures_.ranks = {};  // with its memory
     return std::move(figures_);
 }
 
@@ -88,7 +84,6 @@ FigureCollector::FigureCollector(const trace::Run& run, const FigureOptions& opt
     latencies_.resize(most);
     for (auto& rank : figures_.ranks) rank.loss_first = rank.loss_last = unknown;
     place_ranks();
-    all_.open(0, most);
 }
 
 void FigureCollector::begin_part(const trace::RunPart& part) {
@@ -182,7 +177,7 @@ void FigureCollector::add_step(const trace::StepRow& row, const std::vector<Rank
     figures_.hardware_flop += row.hardware_flop;
     epoch_.add(row, of_step, mean);
     launch_.add(row, of_step, mean);
-    add_row(all_.figures(), row, of_step.size(), mean);  // its ranks come launch by launch
+    add_row(figures_.all, row, of_step.size(), mean);
     SpanFigures& step = figures_.steps.emplace_back();
     step.number = row.step;
     add_row(step, row, of_step.size(), mean);
@@ -198,7 +193,7 @@ void FigureCollector::close_epoch() {
 
 void FigureCollector::close_launch() {
     if (launch_.number() == 0) return;
-    all_.end_launch(launch_.of_launch());
+    add_extremes(figures_.all, launch_.of_launch());
     for (std::size_t r = 0; r < figures_.ranks.size(); ++r) figures_.ranks[r].add(launch_.of_launch()[r]);
     if (epoch_open_) epoch_.end_launch();
     figures_.launches.push_back(launch_.close(false));
@@ -221,8 +216,6 @@ RunFigures FigureCollector::take() {
         const auto [least, most] = std::minmax_element(of_ranks.begin(), of_ranks.end());
         figures_.communication.push_back({name, sum / static_cast<double>(of_ranks.size()), *least, *most});
     }
-    figures_.all = std::move(all_.figures());
-    figures_.all.ranks = {};
     figures_.overhead_share = total > 0 ? overhead / total : 0;
     figures_.forward_median = median_or_zero(std::move(all_latencies));
     return std::move(figures_);

@@ -16,9 +16,7 @@ class SpanSums {
     void open(std::int64_t number, std::size_t ranks);
     void add(const trace::StepRow& row, const std::vector<RankSpan>& of_step, const PhaseSums& mean);
     void end_launch();
-    void end_launch(const std::vector<RankSpan>& of_launch);  // which was added up elsewhere
     const std::vector<RankSpan>& of_launch() const { return of_launch_; }
-    SpanFigures& figures() { return figures_; }
     std::int64_t number() const { return figures_.number; }
     SpanFigures close(bool keep_ranks);
 
@@ -50,7 +48,7 @@ class FigureCollector {
     std::map<std::string, std::vector<double>> kinds_;  // seconds of each rank
     std::vector<std::vector<double>*> kinds_of_part_;   // those of the part, in the order of its samples
     std::vector<RankSpan> of_step_;
-    SpanSums all_, launch_, epoch_;
+    SpanSums launch_, epoch_;
     bool epoch_open_ = false;
 };
 
