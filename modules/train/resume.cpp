@@ -284,8 +284,9 @@ void check_resume_file(const Launch& launch) {
     const std::string& file = launch.options.resume_file;
     if (file.empty()) return;
     cluster::on_root(*launch.control, [&] {
-        std::error_code ignored;
-        if (std::filesystem::exists(file, ignored)) return;
+        std::error_code problem;
+        if (std::filesystem::exists(file, problem)) return;
+        if (problem) throw usage_error("--resume {}: it cannot be read: {}", file, problem.message());
         throw usage_error("--resume {}: there is no such file{}", file,
                           nearest_name(file, {"auto"}).empty() ? "" : " (did you mean auto?)");
     });

@@ -157,6 +157,8 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
     const Refusal refused{folder};
     refused("train run.toml", 2, {"--resume auto", "run.name"});
     refused("train run.toml --resume nowhere.h5 --set run.name=other", 2, {"nowhere.h5: there is no such file"});
+    fs::create_symlink("loop.h5", folder / "loop.h5");
+    refused("train run.toml --resume loop.h5 --set run.name=other", 2, {"loop.h5: it cannot be read: Too many levels"});
     refused("train run.toml --resume atuo --set run.name=other", 2, {"(did you mean auto?)"});
     BOOST_TEST(!fs::exists(run_folder(folder, "other")));
     refused("train tokens.h5", 2, {"tokens.h5: an HDF5 file, where a TOML file is expected"});
