@@ -10,10 +10,12 @@ HOURS ?= 1
 PTX_REPORT ?=
 # For make test-aarch64: where tools/make_arm64_root has put Debian's arm64 packages.
 ARM64_ROOT ?= $(CURDIR)/build/arm64-root
-# For make bench-peers: the checkouts, and the Python of the second.
+# For make bench-peers: checkouts, yes for GPT-2 in PyTorch, the Python that has PyTorch, the precision.
 LLM_C ?=
 TTT_LM_PYTORCH ?=
+PYTORCH ?=
 PYTHON ?= python3
+PRECISION ?= bf16
 
 # make demo skips the CUDA kernels if there is no GPU.
 CONFIGURE = cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD))
@@ -45,7 +47,7 @@ help:
 	@echo 'make debug        build build/debug without optimisation'
 	@echo 'make asan         build build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, run the quick tests'
 	@echo 'make bench        build and run the benchmarks: kernels, analysis, training steps'
-	@echo 'make bench-peers  LLM_C=DIR TTT_LM_PYTORCH=DIR: compare training with peers that you have built (docs/benchmarks.md)'
+	@echo 'make bench-peers  LLM_C=DIR TTT_LM_PYTORCH=DIR PYTORCH=yes: compare training with peers (docs/benchmarks.md)'
 	@echo 'make quality      TEXT=FILE: train small models on tinyshakespeare with 5 seeds, print a table (docs/quality.md)'
 	@echo 'make quality-long MINUTES=120: models of 10 M parameters, attention and TTT, two lengths; hours, resumable (docs/quality.md)'
 	@echo 'make format       format the sources with clang-format 14'
@@ -155,7 +157,7 @@ bench-peers:
 	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCHMARKS=ON $(CMAKE_FLAGS)
 	cmake --build build/bench --parallel $(JOBS) --target bench_peers
 	build/bench/bin/bench_peers $(addprefix --llm-c ,$(LLM_C)) $(addprefix --ttt-lm-pytorch ,$(TTT_LM_PYTORCH)) \
-	    --python $(PYTHON)
+	    $(if $(filter yes,$(PYTORCH)),--pytorch) --python $(PYTHON) --precision $(PRECISION)
 
 # PyTorch beside it: QUALITY_PYTHON=python3
 quality: dependencies

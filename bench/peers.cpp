@@ -27,6 +27,7 @@ namespace {
 struct Options {
     std::string lockstep = beside_this_program("lockstep"), folder = fs::temp_directory_path().string();
     std::vector<std::string> llm_c;
+    bool pytorch = false;
     std::string ttt_lm_pytorch, python = "python3", precision = "fp32", format = "text";
     std::int64_t steps = 6, rounds = 3;
 };
@@ -147,6 +148,19 @@ Peer ttt_lm_pytorch(const Options& options, const std::string& kind, const std::
             }};
 }
 
+Peer pytorch(const Options& options, std::int64_t length, const std::string& folder, std::int64_t threads) {
+    constexpr std::int64_t batch = 4;
+    const Command command = {
+        {options.python, LOCKSTEP_BENCH_SOURCE "/gpt2_pytorch.py", std::to_string(batch), std::to_string(length),
+         std::to_string(threads), std::to_string(options.steps), options.precision},
+        folder,
+        {}};
+    const auto look = [=](const std::string&, PeerRun& run) { run.tokens = batch * length; };
+    return {"PyTorch", {"gpt2-124m", batch, length, batch}, [=, steps = options.steps] {
+                return run_peer("PyTorch", command, steps, look);
+            }};
+}
+
 // The peer and lockstep in turns; the medians of all rounds.
 void compare(const Peer& peer, const Trainings& trainings, const Options& options, Table& table) {
     TrainingCase training = peer.training;
@@ -173,13 +187,16 @@ void compare(const Peer& peer, const Trainings& trainings, const Options& option
 
 void run(const Options& options) {
     const TableFormat format = table_format(options.format);
-    if (options.llm_c.empty() && options.ttt_lm_pytorch.empty())
-        throw usage_error("name a peer with --llm-c or --ttt-lm-pytorch; docs/benchmarks.md says how to prepare them");
+    if (options.llm_c.empty() && options.ttt_lm_pytorch.empty() && !options.pytorch)
+        throw usage_error(
+            "name a peer with --llm-c, --pytorch or --ttt-lm-pytorch; docs/benchmarks.md says how to prepare them");
     const TemporaryFolder folder(options.folder);
     const Trainings trainings(options.lockstep, folder.path());
     const std::int64_t threads = cluster::place_alone({}).seat().threads;
     std::vector<Peer> peers;
     for (const std::string& path : options.llm_c) peers.push_back(llm_c(path, folder.path(), threads, options.steps));
+    if (options.pytorch)
+        for (const std::int64_t length : {64, 256}) peers.push_back(pytorch(options, length, folder.path(), threads));
     if (!options.ttt_lm_pytorch.empty())
         for (const char* kind : {"linear", "mlp"})
             peers.push_back(ttt_lm_pytorch(options, kind, folder.path(), threads));
@@ -205,16 +222,17 @@ int main(int argc, char** argv) {
     CLI::App program(
         "Trains the same models with lockstep and with peers that you have built, alternating on the same threads. "
         "tokens/s are those of the median step after the first two, as medians over the rounds; memory is the largest "
-        "resident set, for lockstep until its checkpoint begins. Peers compute in fp32.",
+        "resident set, for lockstep until its checkpoint begins. PyTorch computes in lockstep's precision, other peers in "
+        "fp32.",
         "bench_peers");
     program
         .add_option("--llm-c", options.llm_c, "a checkout of llm.c with train_gpt2 built, or that program; repeatable")
         ->allow_extra_args(false);
     program.add_option("--ttt-lm-pytorch", options.ttt_lm_pytorch, "a checkout of ttt-lm-pytorch");
-    program.add_option("--python", options.python, "the Python interpreter that has its packages")
-        ->capture_default_str();
+    program.add_flag("--pytorch", options.pytorch, "GPT-2 in PyTorch, compiled (bench/gpt2_pytorch.py)");
+    program.add_option("--python", options.python, "the Python interpreter that has PyTorch")->capture_default_str();
     program.add_option("--lockstep", options.lockstep, "the program")->capture_default_str();
-    program.add_option("--precision", options.precision, "lockstep's: fp32 or bf16")
+    program.add_option("--precision", options.precision, "lockstep's, and PyTorch's: fp32 or bf16")
         ->check(CLI::IsMember({"fp32", "bf16"}))
         ->capture_default_str();
     program.add_option("--steps", options.steps, "steps per run; the first two are not timed")
