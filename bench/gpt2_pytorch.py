@@ -1,6 +1,5 @@
-"""Trains GPT-2 124M in PyTorch on random tokens on the CPU, as fast as its own means allow: torch.compile, SDPA attention,
-autocast where PRECISION is bf16, clipped gradients, fused AdamW. Prints a line for every step, with its milliseconds.
-bench_peers starts it.
+"""Trains GPT-2 124M in PyTorch on random tokens on the CPU: torch.compile in its default mode, SDPA attention, autocast
+for bf16, clipped gradients, fused AdamW. Prints a line for every step, with its milliseconds. bench_peers starts it.
 
 usage: gpt2_pytorch.py BATCH LENGTH THREADS STEPS fp32|bf16
 """

@@ -142,6 +142,35 @@ BOOST_AUTO_TEST_CASE(large_products_of_odd_sizes_agree_with_the_reference) {
             }
 }
 
+#ifdef LOCKSTEP_TEST_CPU
+// More rows and columns than kernels take at a time.
+BOOST_AUTO_TEST_CASE(products_in_parts_agree_with_the_reference) {
+    for (const Type output : {Type::bf16, Type::fp32}) {
+        check_product({Type::bf16, output}, 1057, 2081, 33, 2);
+        check_product({Type::bf16, output}, 33, 2081, 1057, 1);
+        check_product({Type::bf16, output}, 1057, 33, 70, 4);
+    }
+}
+
+// A result too large to stay in a cache, in padded rows that begin at whole lines, has the bits of one whose rows do
+// not.
+BOOST_AUTO_TEST_CASE(large_results_are_those_of_unaligned_rows) {
+    if (std::string(kernels::cpu_instruction_set()) != "amx") return;  // oneDNN may choose another kernel
+    constexpr std::int64_t m = 1030, k = 5;
+    for (const Type output : {Type::bf16, Type::fp32}) {
+        const std::int64_t n = output == Type::bf16 ? 16329 : 8201, padded = (n + 63) / 64 * 64;
+        const Random a(Type::bf16, {m, k}, "a"), b(Type::bf16, {n, k}, "b"), bias(Type::fp32, {n}, "bias");
+        const Values zeros(static_cast<std::size_t>(m * n), 0.0);
+        const Columns aligned(output, m, n, 0, padded - n, zeros), odd(output, m, n, 1, padded - n, zeros);
+        backend().linear_forward(aligned, a, b, bias, {});
+        backend().linear_forward(odd, a, b, bias, {});
+        BOOST_TEST((aligned.values() == odd.values()));
+        BOOST_TEST(aligned.untouched());
+        BOOST_TEST(odd.untouched());
+    }
+}
+#endif
+
 // The same kind of product, other tensors: what was kept from the first must not hold on to them.
 BOOST_AUTO_TEST_CASE(a_product_may_be_repeated_with_other_memory) {
     for (const Types& types : all_types)

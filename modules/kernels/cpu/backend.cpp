@@ -31,33 +31,38 @@ namespace {
 
 struct InstructionSet {
     const VectorFunctions* functions;
-    bool supported;
+    bool (*supported)();
 };
 
 #ifdef LOCKSTEP_X86
-// AMX with bf16. Linux wants to be asked before a process uses tiles (arch_prctl(2), since 5.16): threads then have
-// more state to save.
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+// With bf16. Linux wants to be asked before a process uses tiles (arch_prctl(2), since 5.16): threads then have more
+// state to save.
 bool has_amx() {
     static const bool has = [] {
         unsigned a = 0, b = 0, c = 0, d = 0;
         constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
         if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & amx_bf16) == 0 || (d & amx_tile) == 0) return false;
         constexpr long request_permission = 0x1023, tile_data = 18;
-        return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+        return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+               syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
     }();
     return has;
 }
-
 #endif
 
 }  // namespace
 
 const VectorFunctions& vector_functions() {
+    const auto always = [] { return true; };
 #ifdef LOCKSTEP_X86
     __builtin_cpu_init();
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     static const VectorFunctions with_amx = [] {
         VectorFunctions functions = avx512::functions;
         functions.name = "amx";
@@ -65,23 +70,24 @@ const VectorFunctions& vector_functions() {
         functions.bf16.attention = &amx::attention_bf16;
         return functions;
     }();
-    const InstructionSet sets[] = {{&with_amx, has_avx512 && __builtin_cpu_supports("avx512bf16") && has_amx()},
+    const InstructionSet sets[] = {{&with_amx, has_amx},
                                    {&avx512::functions, has_avx512},
                                    {&avx2::functions, has_avx2},
-                                   {&baseline::functions, true}};
+                                   {&baseline::functions, always}};
 #else
-    const InstructionSet sets[] = {{&baseline::functions, true}};
+    const InstructionSet sets[] = {{&baseline::functions, always}};
 #endif
     const char* wanted = std::getenv("LOCKSTEP_INSTRUCTION_SET");
     if (wanted == nullptr || *wanted == '\0') {
         for (const auto& set : sets)
-            if (set.supported) return *set.functions;
+            if (set.supported()) return *set.functions;
     } else {
         for (const auto& set : sets) {
             if (std::string_view(set.functions->name) != wanted) continue;
-            if (set.supported) return *set.functions;
-            throw usage_error("LOCKSTEP_INSTRUCTION_SET={} is not supported by this processor; unset the variable",
-                              wanted);
+            if (set.supported()) return *set.functions;
+            throw usage_error(
+                "LOCKSTEP_INSTRUCTION_SET={} is not supported by this processor or its kernel; unset the variable",
+                wanted);
         }
     }
     std::string known;

@@ -43,21 +43,22 @@ class CpuBackend::Scratch {
     struct Buffer {
         std::unique_ptr<float, Free> data;
         std::int64_t count = 0;
+        bool in_huge_pages = false;
         void grow(std::int64_t wanted) {
             if (wanted <= count) return;
-            constexpr std::size_t huge_page = std::size_t{2} << 20;
-            const std::size_t needed = static_cast<std::size_t>(wanted) * sizeof(float);
-            const std::size_t page = needed >= huge_page ? huge_page : 64, bytes = (needed + page - 1) / page * page;
+            const std::size_t page = in_huge_pages ? std::size_t{2} << 20 : 64;
+            const std::size_t bytes = (static_cast<std::size_t>(wanted) * sizeof(float) + page - 1) / page * page;
             data.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
             count = data ? wanted : 0;
             if (!data)
                 throw fault_error("out of memory for {} bytes of scratch; use a smaller batch.micro or batch.length",
                                   bytes);
-            if (page == huge_page) static_cast<void>(::madvise(data.get(), bytes, MADV_HUGEPAGE));  // a hint
+            if (in_huge_pages) static_cast<void>(::madvise(data.get(), bytes, MADV_HUGEPAGE));  // a hint
         }
     };
     std::vector<Buffer> threads_;
-    Buffer shared_, kept_, product_;
+    Buffer shared_, kept_;
+    Buffer product_{{}, 0, true};  // megabytes, walked through again and again
 };
 
 }  // namespace lockstep::kernels::cpu

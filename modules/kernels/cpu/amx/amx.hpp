@@ -1,7 +1,6 @@
-// Products of bf16 matrices in AMX tiles (Intel 64 and IA-32 Architectures SDM, volume 1, chapter 18): 16 × 16 fp32
-// sums
-// += a left tile [16 rows, 32 terms] · a right tile [32 terms, 16 columns], whose terms lie in pairs, 2p and 2p + 1 of
-// a column side by side.
+// Products of bf16 matrices in AMX tiles (Intel 64 and IA-32 Architectures SDM, volume 1, chapter 18). A tile of 16 ×
+// 16 fp32 sums is increased by the product of a left tile [16 rows, 32 terms] and a right tile [32 terms, 16 columns].
+// The right tile's terms lie in pairs: 2p and 2p + 1 of a column side by side.
 //
 // Operands are packed first: as panels of 16 rows, or columns, a panel being its tiles one after another along the sum.
 // Rows, columns and terms that are missing in the last tile are zeros. As in vector/, these are plain functions over

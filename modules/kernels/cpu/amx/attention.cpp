@@ -1,6 +1,7 @@
 // Attention of one bf16 head in AMX tiles. As in vector/attention.cpp the scores are stored keys × queries, so that a
 // query is a lane. Products take bf16: weights and the scores' gradients are rounded before they are multiplied, as on
-// GPUs; sums, softmax and its statistics are fp32.
+// GPUs; sums, softmax and its statistics are fp32. Keys are taken in whole tiles, where those that a query does not see
+// have weight 0: an infinite value makes NaN of all results of its tile.
 #include "kernels/cpu/vector/attention.hpp"
 
 #include "kernels/cpu/amx/tiles.hpp"
@@ -11,7 +12,9 @@ namespace {
 
 using Head = AttentionHead<bf16>;
 
-constexpr std::int64_t lanes = attention_query_tile, key_tile = attention_key_tile, registers = lanes / side;
+constexpr std::int64_t lanes = attention_query_tile, key_tile = attention_key_tile;
+static_assert(lanes == 64 && key_tile == lanes);  // bits of a mask; sizes that are right for both
+constexpr std::int64_t registers = lanes / side;  // that a row of scores fills
 constexpr std::int64_t panels = lanes / side, panel_tiles = lanes / depth;  // of a tile of queries or keys
 constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.69314718055994531f;
 
@@ -39,7 +42,7 @@ std::int64_t backward_scratch(std::int64_t key_length, std::int64_t width) {
     const Sizes sizes(key_length, width);
     return (sizes.key_tiles * (2 * sizes.by_width + sizes.by_row) + 2 * (sizes.by_width + sizes.by_row) + 3 * square) /
                2 +
-           lanes * (2 * key_tile + sizes.width_panels * side);
+           lanes * (2 * key_tile + attention_gradient_row(width));
 }
 
 // Cuts pieces from scratch.
@@ -158,7 +161,7 @@ bool weigh(bf16* weights, Softmax& softmax, float* correction, float* scores, co
         for (std::int64_t i = 0; i < registers; ++i) {
             const __m512 score = _mm512_mask_mul_ps(nothing, lanes_of(see, i), _mm512_load_ps(line + i * side), scale);
             _mm512_store_ps(line + i * side, score);
-            highest[i] = _mm512_max_ps(score, highest[i]);
+            highest[i] = _mm512_max_ps(score, highest[i]);  // of NaN and a number, the second operand
         }
     }
     bool raised = false;
@@ -189,10 +192,12 @@ void forward(const Head& head, bf16* y, float* log_sum_exp, std::int64_t first, 
     const std::int64_t begin = all.begin / key_tile * key_tile;
     const Sizes sizes(head.key_length, width);
     Room room(scratch);
-    bf16 *const keys = room.packed(sizes.key_tiles * sizes.by_width), *const values =
-                                                                          room.packed(sizes.key_tiles * sizes.by_row);
-    bf16 *const queries = room.packed(sizes.by_width), *const weights = room.packed(square);
-    float *const scores = room.fp32(key_tile * lanes), *const sums = room.fp32(sizes.width_panels * side * lanes);
+    bf16* const keys = room.packed(sizes.key_tiles * sizes.by_width);
+    bf16* const values = room.packed(sizes.key_tiles * sizes.by_row);
+    bf16* const queries = room.packed(sizes.by_width);
+    bf16* const weights = room.packed(square);
+    float* const scores = room.fp32(key_tile * lanes);
+    float* const sums = room.fp32(sizes.width_panels * side * lanes);
     for (std::int64_t from = begin; from < all.end; from += key_tile) {
         const std::int64_t number = (from - begin) / key_tile, some = least(key_tile, head.key_length - from);
         pack_rows(keys + number * sizes.by_width, {head.k + from * head.key_stride, head.key_stride, some, width},
@@ -299,14 +304,17 @@ void backward(const Head& head, bf16* dq, std::int64_t dq_stride, float* dk, flo
     const std::int64_t width = head.width, stride = head.output_stride, gradient_row = attention_gradient_row(width);
     const Sizes sizes(head.key_length, width);
     Room room(scratch);
-    bf16 *const keys = room.packed(sizes.key_tiles * sizes.by_width),
-                *const values = room.packed(sizes.key_tiles * sizes.by_width),
-                *const keys_along = room.packed(sizes.key_tiles * sizes.by_row);
-    bf16 *const queries = room.packed(sizes.by_width), *const gradients = room.packed(sizes.by_width),
-                *const queries_along = room.packed(sizes.by_row), *const gradients_along = room.packed(sizes.by_row);
+    bf16* const keys = room.packed(sizes.key_tiles * sizes.by_width);
+    bf16* const values = room.packed(sizes.key_tiles * sizes.by_width);
+    bf16* const keys_along = room.packed(sizes.key_tiles * sizes.by_row);
+    bf16* const queries = room.packed(sizes.by_width);
+    bf16* const gradients = room.packed(sizes.by_width);
+    bf16* const queries_along = room.packed(sizes.by_row);
+    bf16* const gradients_along = room.packed(sizes.by_row);
     const Operands operands{room.packed(square), room.packed(square), room.packed(square)};
-    float *const scores = room.fp32(key_tile * lanes), *const of_weights = room.fp32(key_tile * lanes),
-                 *const dq_sums = room.fp32(sizes.width_panels * side * lanes);
+    float* const scores = room.fp32(key_tile * lanes);
+    float* const of_weights = room.fp32(key_tile * lanes);
+    float* const dq_sums = room.fp32(gradient_row * lanes);
     alignas(64) float ones[lanes];
     for (std::int64_t i = 0; i < lanes; ++i) ones[i] = 1.0f;
 

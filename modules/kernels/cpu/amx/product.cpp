@@ -94,6 +94,7 @@ void multiply(const Amx::Block& block) {
                 _tile_zero(2);
                 _tile_zero(3);
             } else {
+                stores_are_done();
                 _tile_loadd(0, top, 64);
                 _tile_loadd(1, top + sums_of_tile, 64);
                 _tile_loadd(2, bottom, 64);

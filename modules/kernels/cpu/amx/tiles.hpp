@@ -9,6 +9,7 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 static constexpr std::int64_t side = Amx::side, depth = Amx::depth, tile = Amx::tile, sums_of_tile = side * side;
+static_assert(depth == 2 * side);  // a word of a packed tile is two terms
 
 // A tile as 16 registers of 16 words; a word is the terms 2p and 2p + 1 of one row or column.
 struct Words {
@@ -101,6 +102,12 @@ static inline void pack_right(bf16* packed, const Amx::Panels& panels) {
         pack(packed, panels, [&](const Place& at) { return transposed(words_by_row(panels, at)); });
 }
 
+// g++'s loads of tiles and of their shapes do not say that they read memory: what was stored before must not move
+// behind.
+static inline __attribute__((always_inline)) void stores_are_done() {
+    asm volatile("" ::: "memory");
+}
+
 struct alignas(64) TileShapes {
     std::uint8_t palette, start, reserved[14];
     std::uint16_t row_bytes[16];
@@ -117,6 +124,7 @@ class Tiles {
             shapes.row_bytes[i] = 64;
             shapes.rows[i] = 16;
         }
+        stores_are_done();
         _tile_loadconfig(&shapes);
     }
     ~Tiles() { _tile_release(); }
@@ -128,6 +136,7 @@ class Tiles {
 static inline __attribute__((always_inline)) void add_products(const bf16* left, const bf16* right,
                                                                std::int64_t tiles) {
     const std::int64_t panel = tiles * tile;
+    stores_are_done();
     for (std::int64_t t = 0; t < tiles; ++t, left += tile, right += tile) {
         _tile_loadd(4, left, 64);
         _tile_loadd(6, right, 64);
@@ -155,6 +164,7 @@ static inline void multiply_tiles(const TileProduct& product) {
             float* const top = product.c + row * side * product.stride + column * side;
             float* const bottom = top + side * product.stride;
             if (product.add) {
+                stores_are_done();
                 _tile_loadd(0, top, bytes);
                 _tile_loadd(1, top + side, bytes);
                 _tile_loadd(2, bottom, bytes);

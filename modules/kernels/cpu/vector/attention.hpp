@@ -25,10 +25,10 @@ struct AttentionHead {
 constexpr std::int64_t attention_query_tile = 64, attention_key_tile = 64;
 
 // Gradients of a head's keys or values while they are summed: room for whole tiles of keys, rows this far apart.
-constexpr std::int64_t attention_gradient_row(std::int64_t width) {
+static constexpr std::int64_t attention_gradient_row(std::int64_t width) {
     return (width + 31) / 32 * 32;
 }
-constexpr std::int64_t attention_gradient_count(std::int64_t key_length, std::int64_t width) {
+static constexpr std::int64_t attention_gradient_count(std::int64_t key_length, std::int64_t width) {
     return (key_length + attention_key_tile - 1) / attention_key_tile * attention_key_tile *
            attention_gradient_row(width);
 }

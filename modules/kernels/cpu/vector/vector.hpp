@@ -43,7 +43,7 @@ struct VectorFunctions {
     const Flat* flat;
     Families<float> fp32;
     Families<cpu::bf16> bf16;
-    const Amx* amx = nullptr;  // amx/amx.hpp
+    const Amx* amx = nullptr;  // amx/amx.hpp; null: products are left to oneDNN
 
     template <class T>
     const Families<T>& of() const;
