@@ -103,7 +103,7 @@ std::size_t resident_of_mpi(const config::RunDescription& description, const con
 
 // There is one stage only.
 bool has_whole_model(const MemoryPlan& plan) {
-    return !plan.chunks.empty() && plan.chunks.front().embedding && plan.chunks.back().head;
+    return has_head(plan) && plan.chunks.front().embedding;
 }
 
 // Whether a rank has, as fp32 in host memory, all that it writes of a checkpoint. Of other ranks a part may lie there
