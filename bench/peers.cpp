@@ -205,7 +205,7 @@ void run(const Options& options) {
                  {"model", "model"},
                  {"batch", "batch"},
                  {"length", "length"},
-                 {"precision", "precision, of lockstep and PyTorch"},
+                 {"precision", "precision"},
                  {"tokens_per_second", "lockstep, tokens/s", 0},
                  {"peer_tokens_per_second", "peer, tokens/s", 0},
                  {"ratio", "ratio", 2},

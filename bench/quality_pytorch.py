@@ -11,49 +11,11 @@ import sys
 
 import torch
 from torch import nn
-from torch.nn import functional
+
+from gpt_pytorch import Model, loss_of
 
 WIDTH, LAYERS, HEADS, HIDDEN, VOCABULARY, LENGTH, BATCH = 128, 4, 4, 512, 256, 64, 12
 WARMUP, PEAK, FINAL = 100, 1e-3, 1e-4
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mixer_norm, self.mlp_norm = nn.LayerNorm(WIDTH, bias=False), nn.LayerNorm(WIDTH, bias=False)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.output = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.up = nn.Linear(WIDTH, HIDDEN, bias=False)
-        self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
-
-    def forward(self, x):
-        batch, length, _ = x.shape
-        q, k, v = (
-            part.view(batch, length, HEADS, WIDTH // HEADS).transpose(1, 2)
-            for part in self.qkv(self.mixer_norm(x)).split(WIDTH, dim=2)
-        )
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.output(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
-        return x + self.down(functional.gelu(self.up(self.mlp_norm(x)), approximate="tanh"))
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.position = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm = nn.LayerNorm(WIDTH, bias=False)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
-                continue
-            into_residual = name.endswith(("output.weight", "down.weight"))
-            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * LAYERS) if into_residual else 0.02)
-
-    def forward(self, ids):
-        x = self.embedding(ids) + self.position.weight[: ids.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        return self.norm(x) @ self.embedding.weight.T
 
 
 def windows_of(path):
@@ -70,15 +32,11 @@ def learning_rate(step, steps):
     return FINAL + (PEAK - FINAL) * (1 + math.cos(math.pi * (step - WARMUP) / (steps - WARMUP))) / 2
 
 
-def loss_of(model, ids, targets):
-    return functional.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
-
-
 def main():
     train, validation, seed, steps = windows_of(sys.argv[1]), windows_of(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    model = Model()
+    model = Model(WIDTH, LAYERS, HEADS, HIDDEN, VOCABULARY, LENGTH, bias=False)
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]

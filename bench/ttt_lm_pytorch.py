@@ -4,9 +4,10 @@ clipped gradients, AdamW. Prints a line for every step, with its milliseconds. b
 usage: ttt_lm_pytorch.py CHECKOUT linear|mlp LENGTH THREADS STEPS
 """
 import sys
-import time
 
 import torch
+
+import gpt_pytorch
 
 
 def main():
@@ -26,16 +27,13 @@ def main():
     )
     model = ttt.TTTForCausalLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    for step in range(steps):
-        tokens = torch.randint(0, vocabulary, (1, length))
-        start = time.perf_counter()
-        loss = model(input_ids=tokens, labels=tokens).loss
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        value = loss.item()
-        print(f"step {step}: loss {value:.4f} (took {1e3 * (time.perf_counter() - start):.3f} ms)", flush=True)
+    gpt_pytorch.time_steps(
+        steps,
+        lambda: torch.randint(0, vocabulary, (1, length)),
+        lambda tokens: model(input_ids=tokens, labels=tokens).loss,
+        list(model.parameters()),
+        optimizer,
+    )
 
 
 main()

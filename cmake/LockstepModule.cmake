@@ -16,25 +16,32 @@ function(lockstep_module name)
     endforeach()
 endfunction()
 
-# lockstep_vector_sources(TARGET a.cpp …): compiles each file once per instruction set, with LOCKSTEP_ISA naming the
-# set; the one to run is chosen at run time (kernels/cpu/vector/vector.hpp).
-function(lockstep_vector_sources target)
+# lockstep_instruction_set_sources(TARGET ISA a.cpp …): adds files that are compiled for an instruction set, with
+# LOCKSTEP_ISA naming it.
+function(lockstep_instruction_set_sources target isa)
     set(flags_baseline "")
     set(flags_avx2 -mavx2 -mfma -ffp-contract=fast)
     set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512 -ffp-contract=fast)
+    set(flags_amx ${flags_avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
+    add_library(${target}_${isa} OBJECT ${ARGN})
+    target_link_libraries(${target}_${isa} PRIVATE lockstep_options)
+    if(flags_${isa} MATCHES "-ffp-contract=fast")
+        set_target_properties(${target}_${isa} PROPERTIES LOCKSTEP_FUSED_MULTIPLY_ADD ON)
+    endif()
+    target_compile_definitions(${target}_${isa} PRIVATE LOCKSTEP_ISA=${isa})
+    target_compile_options(${target}_${isa} PRIVATE -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math ${flags_${isa}})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
+endfunction()
+
+# lockstep_vector_sources(TARGET a.cpp …): the same for each instruction set that vector code has; the one to run is
+# chosen at run time (kernels/cpu/vector/vector.hpp).
+function(lockstep_vector_sources target)
     set(instruction_sets baseline)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         list(APPEND instruction_sets avx2 avx512)
         target_compile_definitions(${target} PRIVATE LOCKSTEP_X86=1)
     endif()
     foreach(isa IN LISTS instruction_sets)
-        add_library(${target}_${isa} OBJECT ${ARGN})
-        target_link_libraries(${target}_${isa} PRIVATE lockstep_options)
-        if(flags_${isa} MATCHES "-ffp-contract=fast")
-            set_target_properties(${target}_${isa} PROPERTIES LOCKSTEP_FUSED_MULTIPLY_ADD ON)
-        endif()
-        target_compile_definitions(${target}_${isa} PRIVATE LOCKSTEP_ISA=${isa})
-        target_compile_options(${target}_${isa} PRIVATE -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math ${flags_${isa}})
-        target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
+        lockstep_instruction_set_sources(${target} ${isa} ${ARGN})
     endforeach()
 endfunction()

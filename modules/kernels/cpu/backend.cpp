@@ -1,10 +1,11 @@
-#include <cstdlib>
-#include <cstring>
 #ifdef LOCKSTEP_X86
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+
+#include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "kernels/cpu/amx/amx.hpp"
