@@ -1,6 +1,8 @@
 #define BOOST_TEST_MODULE kernels_split_cross_entropy
 #include "reference/split_cross_entropy.hpp"
 
+#include <bit>
+
 #include "unit/kernels/support.hpp"
 
 using namespace lockstep;
@@ -117,5 +119,30 @@ BOOST_AUTO_TEST_CASE(parts_do_not_depend_on_the_number_of_threads) {
         const Result result =
             run_parts(backend, logits, random_ids(501, 97, "targets"), {0, 40, 97}, 0.5f, {}, "threads");
         return std::vector<Floats>{result.losses, result.logits};
+    });
+}
+
+BOOST_AUTO_TEST_CASE(maxima_of_any_length_leave_nan_out) {
+    const std::vector<std::uint16_t> bits = {0x3f80, 0xbf80, 0x0000, 0x8000, 0x7f80, 0xff80, 0x7fc0,
+                                             0xffc0, 0x0001, 0x8001, 0xc2c8, 0x42c8, 0xffff, 0x7fff};
+    for_each_instruction_set([&](kernels::Backend& backend, const std::string& name) {
+        for (const std::int64_t count : {1, 15, 16, 17, 63, 64, 65, 200})
+            for (const bool below_zero : {false, true}) {
+                std::vector<std::uint16_t> halves(u(count));
+                Floats numbers({1, count}), maxima({1}, 9.0f);
+                float largest = -infinity;
+                for (std::size_t i = 0; i < u(count); ++i) {
+                    halves[i] = bits[(i * 5 + u(count)) % bits.size()];
+                    if (below_zero) halves[i] |= 0x8000;
+                    numbers[i] = std::bit_cast<float>(std::uint32_t{halves[i]} << 16);
+                    if (numbers[i] > largest) largest = numbers[i];
+                }
+                const std::string what = name + " " + std::to_string(count);
+                backend.cross_entropy_maxima(maxima.tensor(), numbers.tensor());
+                BOOST_TEST(maxima[0] == largest, what);
+                maxima[0] = 9.0f;
+                backend.cross_entropy_maxima(maxima.tensor(), Tensor(halves.data(), Type::bf16, {1, count}));
+                BOOST_TEST(maxima[0] == largest, what << " bf16");
+            }
     });
 }

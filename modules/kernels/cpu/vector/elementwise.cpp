@@ -186,26 +186,39 @@ void rotate_halves(T* x, const float* cosine, const float* sine, float direction
     }
 }
 
-// Explicit lanes: compilers must not reorder a maximum that may meet a NaN.
-template <class T>
-float maximum(const T* x, std::int64_t count) {
-    constexpr std::int64_t lanes = 16;
+// Explicit lanes, several per vector, since each comparison waits for the one before: compilers must not reorder a
+// maximum that may meet a NaN.
+float maximum(const float* x, std::int64_t count) {
+    constexpr std::int64_t lanes = 64;
     float largest[lanes];
     for (std::int64_t lane = 0; lane < lanes; ++lane) largest[lane] = -__builtin_inff();
     std::int64_t i = 0;
     for (; i + lanes <= count; i += lanes)
         for (std::int64_t lane = 0; lane < lanes; ++lane)
-            largest[lane] = to_float(x[i + lane]) > largest[lane] ? to_float(x[i + lane]) : largest[lane];
-    for (; i < count; ++i) largest[0] = to_float(x[i]) > largest[0] ? to_float(x[i]) : largest[0];
+            largest[lane] = x[i + lane] > largest[lane] ? x[i + lane] : largest[lane];
+    for (; i < count; ++i) largest[0] = x[i] > largest[0] ? x[i] : largest[0];
     for (std::int64_t lane = 1; lane < lanes; ++lane)
         largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
     return largest[0];
+}
+// As integers: the bits of numbers below zero are inverted to be in order. NaN lies beyond both infinities.
+float maximum(const bf16* x, std::int64_t count) {
+    const auto ordered = [](std::int16_t bits) { return static_cast<std::int16_t>(bits ^ ((bits >> 15) & 0x7fff)); };
+    const std::int16_t infinity = 0x7f80, lowest = ordered(static_cast<std::int16_t>(0xff80));
+    std::int16_t largest = lowest;
+#pragma omp simd reduction(max : largest)
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::int16_t key = ordered(static_cast<std::int16_t>(x[i].bits));
+        const std::int16_t number = key > infinity ? lowest : key;
+        largest = number > largest ? number : largest;
+    }
+    return to_float(bf16{static_cast<std::uint16_t>(ordered(largest))});
 }
 
 float sum_of_exponentials(const float* x, float shift, std::int64_t count) {
     float total = 0;
 #pragma omp simd reduction(+ : total)
-    for (std::int64_t i = 0; i < count; ++i) total += exponential(x[i] - shift);
+    for (std::int64_t i = 0; i < count; ++i) total += decaying_exponential(x[i] - shift);
     return total;
 }
 float sum_of_exponentials(const bf16* x, float shift, std::int64_t count) {
@@ -222,7 +235,8 @@ void softmax_gradient(T* x, float shift, float factor, float inverse_cap, std::i
     const bool capped = inverse_cap > 0.0f;
     map(x, x, count, [=](float v) {
         const float share = v * inverse_cap;
-        return factor * exponential(v - shift) * (capped ? 1.0f - share * share : 1.0f);  // v may be -inf without a cap
+        return factor * decaying_exponential(v - shift) *
+               (capped ? 1.0f - share * share : 1.0f);  // v may be -inf without a cap
     });
 }
 
@@ -378,7 +392,7 @@ constexpr Elementwise<T> table() {
             gelu_gate_backward<T>,
             rotate_interleaved<T>,
             rotate_halves<T>,
-            maximum<T>,
+            maximum,
             sum_of_exponentials,
             softmax_gradient<T>,
             cap<T>,
