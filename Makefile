@@ -17,19 +17,19 @@ PYTORCH ?=
 PYTHON ?= python3
 PRECISION ?= bf16
 
-# make demo skips the CUDA kernels if there is no GPU.
 CONFIGURE = cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD))
 ALL_GPUS  = -DLOCKSTEP_CUDA_ARCHITECTURES=ALL
-# An existing build folder keeps its configuration.
-DEMO_CUDA = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DLOCKSTEP_CUDA_WITHOUT_GPU=OFF)
+# make programs skips the CUDA kernels if there is no GPU; an existing build folder keeps its configuration.
+PROGRAMS_CUDA = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DLOCKSTEP_CUDA_WITHOUT_GPU=OFF)
 
 GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),,-G Ninja))
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan quality quality-long test test-grids test-long test-hours test-openmpi test-aarch64 fuzz soak test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
+.PHONY: help dependencies programs build debug asan quality quality-long test test-grids test-long test-hours test-openmpi test-aarch64 fuzz soak test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
 
 help:
+	@echo 'make programs     install missing packages, build $(BUILD)/bin/lockstep and lockstep-analyze (without a GPU, for the CPU only)'
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
 	@echo 'make test         build, run the quick tests'
 	@echo 'make test-grids   build, train in every possible layout of up to 8 ranks (hours)'
@@ -129,15 +129,14 @@ cuda-report: dependencies
 	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target cuda-report
 
-# Only the two programs, not the tests.
-demo: dependencies
-	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
+programs: dependencies
+	$(CONFIGURE) $(PROGRAMS_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
+
+demo: programs
 	tools/demo.sh $(BUILD)
 
-demo-scaling: dependencies
-	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
-	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
+demo-scaling: programs
 	tools/demo_scaling.sh $(BUILD)
 
 bench:
@@ -161,13 +160,13 @@ bench-peers:
 
 # PyTorch beside it: QUALITY_PYTHON=python3
 quality: dependencies
-	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
+	$(CONFIGURE) $(PROGRAMS_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
 	JOBS=$(JOBS) PYTHON=$(QUALITY_PYTHON) bench/quality '$(TEXT)' $(BUILD)
 
 # MINUTES=120 stops it after that time; the next one continues.
 quality-long: dependencies
-	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
+	$(CONFIGURE) $(PROGRAMS_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
 	JOBS=$(JOBS) MINUTES=$(MINUTES) bench/quality_long $(BUILD)/quality-long $(BUILD)
 

@@ -37,7 +37,7 @@ if(LOCKSTEP_NVIDIA_SMI)
     endif()
 endif()
 if(cuda_wanted STREQUAL "AUTO" AND NOT own_architectures AND NOT LOCKSTEP_CUDA_WITHOUT_GPU)
-    message(STATUS "CUDA backend: no, this machine has no GPU (LOCKSTEP_CUDA_WITHOUT_GPU=OFF, as make demo configures a new "
+    message(STATUS "CUDA backend: no, this machine has no GPU (LOCKSTEP_CUDA_WITHOUT_GPU=OFF, as make programs configures a new "
                    "folder; make build and make test compile it)")
     return()
 endif()
