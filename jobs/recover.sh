@@ -14,7 +14,7 @@ recover() {
         return 1
     fi
     if [[ ${#all_nodes[@]} -eq 0 ]]; then
-        if [[ $ended != 1 ]]; then why_not="the names of the nodes are not known; set LOCKSTEP_NODES"; fi
+        if [[ $ended != 1 ]]; then why_not="the names of the nodes are not known (set LOCKSTEP_NODES)"; fi
         return 1
     fi
     if ! set_launcher_on "$ranks" "${used[@]}"; then
