@@ -82,7 +82,7 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     const exchange::Converted converted = make(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
     if (to_checkpoint) {
-        fmt::print("{}: a checkpoint of step 0, without optimizer state, of the model in {}{}{}\n", options.out,
+        fmt::print("{}: the model in {}{}{}, as a checkpoint to start from: step 0, no optimizer state\n", options.out,
                    checkpoint, converted.with_adapters ? ", its adapters merged" : "",
                    options.ema ? ", averaged parameters" : "");
         return;
@@ -110,7 +110,7 @@ void convert_folder(const Options& options, cluster::HostGroup& group) {
     const exchange::Converted converted =
         exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show(), options.base);
     if (group.rank() != 0) return;
-    fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}{}\n", options.out,
+    fmt::print("{}: a {}{}, as a checkpoint to start from: step 0, no optimizer state\n", options.out,
                converted.architecture, converted.with_adapters ? " and adapters" : "");
     if (converted.tokenizer_kind.empty())
         log::warning("{} has neither tokenizer.json nor tokenizer.model, so {} has no tokenizer", options.in,

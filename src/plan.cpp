@@ -246,7 +246,7 @@ void add_plan(CLI::App& program, Action& action) {
     command->add_option("--program", request.program, "Program whose memory and time to predict: lockstep or another");
     command->add_option("--within", request.within, "Time limit of the job: 12h, 90m, 1d12h");
     command->add_option("--budget", request.budget_gpu_hours, "Budget in GPU-hours")->check(above_zero());
-    command->add_option("--memory-limit", request.memory_limit_gib, "GiB per device that may be used")
+    command->add_option("--memory-limit", request.memory_limit_gib, "GiB that may be used, per GPU, on CPUs per node")
         ->check(above_zero());
     command
         ->add_option_function<std::string>(

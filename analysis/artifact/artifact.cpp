@@ -133,10 +133,11 @@ std::string draft(const std::vector<Measurement>& runs) {
     text += fmt::format("{} minutes on a machine like this, one run after the other. Analysis: less than a minute.\n\n",
                         minutes(all));
     text += times_of(runs).print(TableFormat::markdown);
-    text += "\n### Hardware\n\n" + hardware_of(runs) + "- [processor, memory, network: `lockstep topo` prints them]\n";
+    text += "\n### Hardware\n\n" + hardware_of(runs) +
+            "- [processor, memory, network: `lscpu`, `lockstep topo` and `lockstep doctor` show them]\n";
     text += fmt::format(
-        "\n### Software\n\n- lockstep {}, commit {}\n- [compiler, MPI, HDF5, CUDA, NCCL: `lockstep --version`, "
-        "`module list`]\n",
+        "\n### Software\n\n- lockstep {}, commit {}\n- [compiler: `lockstep --version`; MPI, HDF5, CUDA, NCCL: `module "
+        "list`, or the package manager]\n",
         setting_of(runs, "program_version"), commits);
     const std::string train = setting_of(runs, "data.train"), validation = setting_of(runs, "data.validation");
     text += fmt::format("\n### Datasets and inputs\n\n- `data.train`: {}\n", train.empty() ? "[unknown]" : train);

@@ -22,7 +22,7 @@ namespace {
 struct Options {
     LoadOptions load;
     ScalingOptions scaling;
-    std::string out = "report.html", plots, title = "How the runs scale", prediction;
+    std::string out = "report.html", plots, title, prediction;  // no title: title_of
 };
 
 // Quoted for a shell.
@@ -39,7 +39,7 @@ std::string command_line_of(const Options& options) {
     for (const std::string& run : options.load.runs) line += " " + quoted(run);
     line += " --out " + quoted(options.out);
     if (!options.plots.empty()) line += " --plots " + quoted(options.plots);
-    if (options.title != Options().title) line += " --title " + quoted(options.title);
+    if (!options.title.empty()) line += " --title " + quoted(options.title);
     if (options.load.measure.warm_up >= 0) line += fmt::format(" --warm-up {}", options.load.measure.warm_up);
     const ScalingOptions& scaling = options.scaling;
     if (scaling.kind != "auto") line += " --kind " + scaling.kind;
@@ -51,11 +51,16 @@ std::string command_line_of(const Options& options) {
     return line;
 }
 
+std::string title_of(const Options& options, const std::vector<Measurement>& measurements) {
+    if (!options.title.empty()) return options.title;
+    return measurements.size() == 1 ? measurements.front().name : "How the runs scale";
+}
+
 int run_report(const Options& options) {
     Report report;
-    report.title = options.title;
     report.command_line = command_line_of(options);
     report.scaling = scaling_or_none(load_measurements(options.load), options.scaling);
+    report.title = title_of(options, report.scaling.measurements);
     if (!options.prediction.empty()) {
         report.prediction = read_prediction(options.prediction);
         report.comparison =
@@ -88,7 +93,8 @@ void add_report(CLI::App& program, Action& action) {
     command->add_option("--out", options->out, "The page (HTML)")->capture_default_str();
     command->add_option("--plots", options->plots,
                         "Also write the plots as files to this folder, with their data and scripts");
-    command->add_option("--title", options->title, "The page's title")->capture_default_str();
+    command->add_option("--title", options->title,
+                        "The page's title (default: How the runs scale; of a single run, its name)");
     add_scaling_options(*command, options->scaling);
     add_prediction_option(*command, options->prediction);
     command->footer(

@@ -90,7 +90,9 @@ class Writer {
             html_.paragraph(base_sentence(report_.scaling, series), "soft");
         }
         if (report_.scaling.series.empty())
-            html_.paragraph("No two of these runs form a scaling series, so no speedup is shown.");
+            html_.paragraph(report_.scaling.measurements.size() == 1
+                                ? "One run is no scaling series, so no speedup is shown."
+                                : "No two of these runs form a scaling series, so no speedup is shown.");
         html_.list(remarks_of(report_.scaling));
     }
 

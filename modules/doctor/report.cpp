@@ -136,7 +136,7 @@ Table link_table(const Examination& of) {
 }
 
 std::string verdict(const Examination& of) {
-    if (of.findings.empty()) return "nothing found in " + human_seconds(of.seconds);
+    if (of.findings.empty()) return fmt::format("no problems found ({})", human_seconds(of.seconds));
     return fmt::format("{} finding{}", of.findings.size(), plural(of.findings.size()));
 }
 

@@ -10,7 +10,7 @@ namespace lockstep::doctor {
 
 Table link_table(const Examination& of);
 std::string report(const Examination& of, TableFormat format);
-// "3 findings" or "nothing found in 1.2 s"
+// "3 findings" or "no problems found (1.2 s)"
 std::string verdict(const Examination& of);
 // For the log: one line for each, without the advice's source.
 std::string log_line(const Finding& finding);

@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(text_has_the_table_the_findings_and_one_line_at_the_end) {
     BOOST_TEST(found.ends_with("\n2 findings\n"));
     const std::string fine = report(example(false), TableFormat::text);
     BOOST_TEST(!contains(fine, "findings"));
-    BOOST_TEST(fine.ends_with("\nnothing found in 1.2 s\n"));
+    BOOST_TEST(fine.ends_with("\nno problems found (1.2 s)\n"));
     BOOST_TEST(contains(report(example(true), TableFormat::markdown), "| links "));
     BOOST_TEST(log_line(example(true).findings[1]) == "slow-link: all is slow; wait");
 }
