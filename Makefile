@@ -26,6 +26,8 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
+# Targets share build folders and cores; JOBS is for what each of them does.
+.NOTPARALLEL:
 .PHONY: help dependencies programs build debug asan quality quality-long test test-grids test-long test-hours test-openmpi test-aarch64 fuzz soak test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install dist clean
 
 help:
@@ -159,15 +161,11 @@ bench-peers:
 	    $(if $(filter yes,$(PYTORCH)),--pytorch) --python $(PYTHON) --precision $(PRECISION)
 
 # PyTorch beside it: QUALITY_PYTHON=python3
-quality: dependencies
-	$(CONFIGURE) $(PROGRAMS_CUDA) $(CMAKE_FLAGS)
-	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
+quality: programs
 	JOBS=$(JOBS) PYTHON=$(QUALITY_PYTHON) bench/quality '$(TEXT)' $(BUILD)
 
 # MINUTES=120 stops it after that time; the next one continues.
-quality-long: dependencies
-	$(CONFIGURE) $(PROGRAMS_CUDA) $(CMAKE_FLAGS)
-	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep
+quality-long: programs
 	JOBS=$(JOBS) MINUTES=$(MINUTES) bench/quality_long $(BUILD)/quality-long $(BUILD)
 
 # Found by find, not by git, which a release archive does not need.

@@ -202,7 +202,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
                             with_commas(static_cast<std::int64_t>(model.total)),
                             with_commas(static_cast<std::int64_t>(model.trained)));
     text += fmt::format("{} layout{} examined; {}{} fit{}\n", with_commas(result.examined), plural(result.examined),
-                        result.fitting.size() >= 100 ? "at least " : "", result.fitting.size(),
+                        result.more_may_fit ? "at least " : "", result.fitting.size(),
                         result.fitting.size() == 1 ? "s" : "");
     if (!result.fitting.empty())
         for (const std::string& remark : remarks_of(plan, of_counts)) text += remark + "\n";

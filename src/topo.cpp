@@ -169,7 +169,7 @@ void add_topo(CLI::App& program, Action& action) {
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->footer(
         "Shows what lockstep train would bind to (run.bind), before a job is submitted.\n"
-        "To save a node's topology, run on it: lstopo --of xml node.xml\n"
+        "To save a node's topology, run on it: lstopo --force node.xml\n"
         "Example: lockstep topo --xml node.xml --ranks-per-node 4\n"
         "Columns and remarks: docs/topology.md");
     command->callback([options, xml, &action] {

@@ -31,7 +31,7 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | head -n 1; }
 last_number() { sed -n "s/.*\"$1\": *\\([-+0-9.eE][-+0-9.eE]*\\).*/\\1/p" "$2" | tail -n 1; }
 
 for program in lockstep lockstep-analyze; do
-    [[ -x $build/bin/$program ]] || fail "$build/bin/$program is not built; run make build"
+    [[ -x $build/bin/$program ]] || fail "$build/bin/$program is not built; run make programs"
 done
 compiler=$(cached CMAKE_CXX_COMPILER)
 mpirun=$(cached MPIEXEC_EXECUTABLE)

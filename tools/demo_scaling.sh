@@ -23,7 +23,7 @@ show() {
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | head -n 1; }
 
 for program in lockstep lockstep-analyze; do
-    [[ -x $build/bin/$program ]] || fail "$build/bin/$program is not built; run make build"
+    [[ -x $build/bin/$program ]] || fail "$build/bin/$program is not built; run make programs"
 done
 mpirun=$(cached MPIEXEC_EXECUTABLE)
 # One core per rank; ranks that share a core must not spin while waiting.

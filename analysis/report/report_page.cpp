@@ -91,7 +91,7 @@ class Writer {
         }
         if (report_.scaling.series.empty())
             html_.paragraph(report_.scaling.measurements.size() == 1
-                                ? "One run is no scaling series, so no speedup is shown."
+                                ? "A single run is not a scaling series, so no speedup is shown."
                                 : "No two of these runs form a scaling series, so no speedup is shown.");
         html_.list(remarks_of(report_.scaling));
     }

@@ -67,7 +67,7 @@ Topology Topology::live() {
 Topology Topology::from_xml(const std::string& path) {
     const std::string text = read_text_file(path);
     if (text.find("<topology") == std::string::npos)
-        throw usage_error("{} is not an hwloc topology; write one on the node with: lstopo --of xml node.xml", path);
+        throw usage_error("{} is not an hwloc topology; write one on the node with: lstopo --force node.xml", path);
     check_numbers(text, path);
     Topology result(started());
     prepare(result.get(), 0);
@@ -75,7 +75,7 @@ Topology Topology::from_xml(const std::string& path) {
     if (hwloc_topology_set_xmlbuffer(result.get(), text.c_str(), static_cast<int>(text.size() + 1)) != 0 ||
         hwloc_topology_load(result.get()) != 0)
         throw damaged_error(
-            "{} is damaged: hwloc {} cannot read this topology; write it again with: lstopo --of xml {}", path,
+            "{} is damaged: hwloc {} cannot read this topology; write it again with: lstopo --force --of xml {}", path,
             HWLOC_VERSION, path);
     return result;
 }

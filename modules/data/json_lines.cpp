@@ -151,8 +151,9 @@ bool JsonLines::next(std::string& text) {
                                 finder.is_valid_but_large ? "a number that is too large" : "not valid JSON in UTF-8",
                                 finder.damaged_at, finder.problem);
         if (!finder.is_object)
-            throw damaged_error("{}:{}: the line is not a JSON object; make each line one, or leave this file out",
-                                path_, number_);
+            throw damaged_error(
+                "{}:{}: the line is not a JSON object; each line must be one, otherwise leave this file out", path_,
+                number_);
         if (!finder.found)
             throw usage_error(
                 "{}:{}: the object has no field \"{}\"; name the field with the text (--jsonl-field, or "

@@ -17,7 +17,7 @@ std::vector<config::Key> PlanRequest::keys() {
         {"ranks_per_node", &ranks_per_node, "ranks per node; 0: one per device", 0, 1e6},
         {"within", &within, "time limit of the job, \"12h\""},
         {"budget_gpu_hours", &budget_gpu_hours, "budget of the job in GPU-hours", 0, 1e12},
-        {"memory_limit_gib", &memory_limit_gib, "usable memory of a GPU in GiB", 0, 1e6},
+        {"memory_limit_gib", &memory_limit_gib, "usable memory in GiB, per GPU, on CPUs per node", 0, 1e6},
         {"by", config::choice_of(by), "how to rank the layouts"},
         {"tensor", &tensor, "allowed values of parallel.tensor, \"4, 8\""},
         {"pipeline", &pipeline, "of parallel.pipeline"},

@@ -104,9 +104,14 @@ class Search {
         std::map<std::int64_t, std::size_t> fitting, planned;  // of each count
         std::vector<Candidate> left;
         for (Candidate& candidate : timed_) {
-            if (fitting[candidate.devices] == most_fitting) continue;
+            if (fitting[candidate.devices] == most_fitting) {
+                result_.more_may_fit = true;
+                continue;
+            }
             // The plan of our own program takes longer than the described one: some are looked at.
-            if (job_.own_program() && (far_too_large(candidate) || planned[candidate.devices] == most_planned)) {
+            const bool too_large = job_.own_program() && far_too_large(candidate);
+            if (too_large || (job_.own_program() && planned[candidate.devices] == most_planned)) {
+                if (!too_large) result_.more_may_fit = true;
                 left.push_back(std::move(candidate));
                 continue;
             }

@@ -27,6 +27,7 @@ struct Candidate {
 
 struct SearchResult {
     std::vector<Candidate> fitting, excluded;  // the best first; at most a hundred fit of each count of devices
+    bool more_may_fit = false;                 // some were not looked at, since there were enough
     std::int64_t examined = 0;                 // layouts whose time was computed
     std::vector<std::string> remarks;          // counts of devices for which no layout exists, and why
 };

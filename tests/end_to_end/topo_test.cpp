@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_said_in_one_sentence) {
         BOOST_TEST(count_of(result.error, "\n") == 1u, result);
     }
     const Result help = run("topo --help", place.path());
-    BOOST_TEST(contains(help.out, "lstopo --of xml node.xml"));
+    BOOST_TEST(contains(help.out, "lstopo --force node.xml"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

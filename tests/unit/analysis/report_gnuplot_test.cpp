@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(the_command_reports_runs) {
     const Output alone = report("g4");
     BOOST_TEST(alone.code == 0, alone.errors);
     const std::string alone_page = read_text(folder / "report.html");
-    BOOST_TEST(holds(alone_page, "One run is no scaling series"));
+    BOOST_TEST(holds(alone_page, "A single run is not a scaling series"));
     BOOST_TEST(holds(alone_page, "<title>g4</title>"));
     // No gnuplot.
     const Output bare = report("g1 g2 --out bare.html", "PATH=/nowhere");

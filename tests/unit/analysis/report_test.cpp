@@ -229,7 +229,7 @@ BOOST_AUTO_TEST_CASE(what_has_no_data_is_left_out_with_a_reason) {
     const std::string page = report_page(report, never);
     check_page(page);
     for (const char* words :
-         {"One run is no scaling series",
+         {"A single run is not a scaling series",
           "Shares of a step by phase: not drawn, because no run timed the phases of its steps individually.",
           "Distribution of step times: not drawn, because no run has 6 steps or more after its warm-up.",
           "Training loss: not drawn, because no run has the losses of at least two steps.",

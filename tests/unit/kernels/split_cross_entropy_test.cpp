@@ -122,27 +122,41 @@ BOOST_AUTO_TEST_CASE(parts_do_not_depend_on_the_number_of_threads) {
     });
 }
 
-BOOST_AUTO_TEST_CASE(maxima_of_any_length_leave_nan_out) {
-    const std::vector<std::uint16_t> bits = {0x3f80, 0xbf80, 0x0000, 0x8000, 0x7f80, 0xff80, 0x7fc0,
-                                             0xffc0, 0x0001, 0x8001, 0xc2c8, 0x42c8, 0xffff, 0x7fff};
+BOOST_AUTO_TEST_CASE(maxima_are_found_anywhere_and_leave_nan_out) {
+    const auto maximum_of = [](kernels::Backend& backend, std::vector<std::uint16_t> halves, Type type) {
+        Floats numbers({1, static_cast<std::int64_t>(halves.size())}), maximum({1}, 9.0f);
+        for (std::size_t i = 0; i < halves.size(); ++i)
+            numbers[i] = std::bit_cast<float>(std::uint32_t{halves[i]} << 16);
+        backend.cross_entropy_maxima(
+            maximum.tensor(), type == Type::fp32 ? numbers.tensor() : Tensor(halves.data(), Type::bf16, numbers.shape));
+        return maximum[0];
+    };
+    const std::uint16_t not_numbers[] = {0x7fc0, 0xffc0, 0x7fff, 0xffff, 0x7f81, 0xff81};
     for_each_instruction_set([&](kernels::Backend& backend, const std::string& name) {
-        for (const std::int64_t count : {1, 15, 16, 17, 63, 64, 65, 200})
-            for (const bool below_zero : {false, true}) {
-                std::vector<std::uint16_t> halves(u(count));
-                Floats numbers({1, count}), maxima({1}, 9.0f);
-                float largest = -infinity;
-                for (std::size_t i = 0; i < u(count); ++i) {
-                    halves[i] = bits[(i * 5 + u(count)) % bits.size()];
-                    if (below_zero) halves[i] |= 0x8000;
-                    numbers[i] = std::bit_cast<float>(std::uint32_t{halves[i]} << 16);
-                    if (numbers[i] > largest) largest = numbers[i];
-                }
+        for (const Type type : {Type::fp32, Type::bf16})
+            for (const std::size_t count : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 130u}) {
                 const std::string what = name + " " + std::to_string(count);
-                backend.cross_entropy_maxima(maxima.tensor(), numbers.tensor());
-                BOOST_TEST(maxima[0] == largest, what);
-                maxima[0] = 9.0f;
-                backend.cross_entropy_maxima(maxima.tensor(), Tensor(halves.data(), Type::bf16, {1, count}));
-                BOOST_TEST(maxima[0] == largest, what << " bf16");
+                // Numbers of both signs or of one, a place without a number here and there, the largest at each place.
+                for (const float largest : {300.0f, 0.5f, -0.5f}) {
+                    std::vector<std::uint16_t> halves(count);
+                    for (std::size_t i = 0; i < count; ++i) {
+                        const float size = 1.0f + 0.5f * static_cast<float>(i % 97);
+                        const float smaller = largest > 100 && i % 2 == 0 ? size : -size;
+                        halves[i] = i % 7 == 3
+                                        ? not_numbers[i % 6]
+                                        : static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(smaller) >> 16);
+                    }
+                    for (std::size_t place = 0; place < count; ++place) {
+                        std::vector<std::uint16_t> row = halves;
+                        row[place] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(largest) >> 16);
+                        BOOST_TEST(maximum_of(backend, row, type) == largest, what << " at " << place);
+                    }
+                }
+                std::vector<std::uint16_t> none(count);
+                for (std::size_t i = 0; i < count; ++i) none[i] = not_numbers[i % 6];
+                BOOST_TEST(maximum_of(backend, none, type) == -infinity, what);
+                none[count / 2] = 0x7f80;
+                BOOST_TEST(maximum_of(backend, none, type) == infinity, what);
             }
     });
 }

@@ -63,9 +63,10 @@ struct Elementwise {
     void (*rotate_interleaved)(T* x, const float* cosine, const float* sine, float direction, std::int64_t pairs);
     void (*rotate_halves)(T* x, const float* cosine, const float* sine, float direction, std::int64_t pairs);
 
-    float (*maximum)(const T* x, std::int64_t count);                           // ignores NaN; -inf for count 0
-    float (*sum_of_exponentials)(const T* x, float shift, std::int64_t count);  // Σ exp(x - shift)
-    // x = factor · exp(x - shift) · (1 - (x · inverse_cap)²)
+    float (*maximum)(const T* x, std::int64_t count);  // ignores NaN; -inf for count 0
+    // No x is above shift, or one of them is NaN. Σ exp(x - shift)
+    float (*sum_of_exponentials)(const T* x, float shift, std::int64_t count);
+    // The same. x = factor · exp(x - shift) · (1 - (x · inverse_cap)²)
     void (*softmax_gradient)(T* x, float shift, float factor, float inverse_cap, std::int64_t count);
     void (*cap)(T* x, float cap, std::int64_t count);  // x = cap · tanh(x / cap)
 

@@ -70,7 +70,7 @@ static inline float hyperbolic_tangent(float x) {
     return square < 0.09f ? series : (1.0f - e) / (1.0f + e);
 }
 
-// SiLU: x · s(x), s the sigmoid, which is 0 or 1 in fp32 beyond |x| = 87.
+// SiLU: x · s(x), s the sigmoid, which is 1 in fp32 above 17 and at most 1.7e-38 below -87, where it is taken as there.
 struct SiluTerms {
     float x;         // clamped to [-87, 87]
     float s, slope;  // s(x) and s'(x) = s (1 - s), the latter without cancellation
