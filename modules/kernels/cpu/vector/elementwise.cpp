@@ -235,8 +235,8 @@ void softmax_gradient(T* x, float shift, float factor, float inverse_cap, std::i
     const bool capped = inverse_cap > 0.0f;
     map(x, x, count, [=](float v) {
         const float share = v * inverse_cap;
-        return factor * decaying_exponential(v - shift) *
-               (capped ? 1.0f - share * share : 1.0f);  // v may be -inf without a cap
+        const float slope = capped ? 1.0f - share * share : 1.0f;  // v may be -inf without a cap
+        return factor * decaying_exponential(v - shift) * slope;
     });
 }
 
