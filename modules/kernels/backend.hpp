@@ -223,9 +223,9 @@ class Backend {
 };
 
 // The backend of this machine's processor; selects the instruction set at run time.
-// LOCKSTEP_INSTRUCTION_SET=baseline|avx2|avx512|amx overrides the choice.
+// LOCKSTEP_INSTRUCTION_SET=baseline|avx2|avx512|avx512_bf16|amx overrides the choice.
 std::unique_ptr<Backend> make_cpu_backend();
-const char* cpu_instruction_set();  // what make_cpu_backend selects: "baseline", "avx2", "avx512", "amx"
+const char* cpu_instruction_set();  // what make_cpu_backend selects, such as "avx2"
 // Whether oneDNN has native bf16 products on this processor (AVX512-BF16 or AMX), so that bf16 pays off: the backend
 // computes in bf16 on every processor, but slowly elsewhere. LOCKSTEP_CPU_BF16=0|1 overrides the answer.
 bool cpu_multiplies_bf16();

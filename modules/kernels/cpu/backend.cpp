@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "kernels/cpu/amx/amx.hpp"
+#include "kernels/cpu/bf16/products.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/scratch.hpp"
@@ -43,6 +43,9 @@ bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+bool has_avx512_bf16() {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
 // With bf16. Linux wants to be asked before a process uses tiles (arch_prctl(2), since 5.16): threads then have more
 // state to save.
 bool has_amx() {
@@ -51,8 +54,7 @@ bool has_amx() {
         constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
         if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & amx_bf16) == 0 || (d & amx_tile) == 0) return false;
         constexpr long request_permission = 0x1023, tile_data = 18;
-        return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
-               syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+        return has_avx512_bf16() && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
     }();
     return has;
 }
@@ -64,14 +66,21 @@ const VectorFunctions& vector_functions() {
     const auto always = [] { return true; };
 #ifdef LOCKSTEP_X86
     __builtin_cpu_init();
+    static const VectorFunctions with_bf16 = [] {
+        VectorFunctions functions = avx512::functions;
+        functions.name = "avx512_bf16";
+        functions.bf16.attention = &avx512_bf16::attention_bf16;
+        return functions;
+    }();
     static const VectorFunctions with_amx = [] {
         VectorFunctions functions = avx512::functions;
         functions.name = "amx";
-        functions.amx = &amx::amx_functions;
         functions.bf16.attention = &amx::attention_bf16;
+        functions.products = &amx::bf16_products;
         return functions;
     }();
     const InstructionSet sets[] = {{&with_amx, has_amx},
+                                   {&with_bf16, has_avx512_bf16},
                                    {&avx512::functions, has_avx512},
                                    {&avx2::functions, has_avx2},
                                    {&baseline::functions, always}};

@@ -4,7 +4,7 @@
 
 #include "device/parallel.hpp"
 #include "device/signal_block.hpp"
-#include "kernels/cpu/amx_product.hpp"
+#include "kernels/cpu/bf16_product.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/ranges.hpp"
@@ -136,18 +136,18 @@ void CpuBackend::multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool t
         add_bias(c, added);
         return;
     }
-    if (a.type() == Type::bf16 && vector_.amx) {
-        Amx::Result result{};
+    if (a.type() == Type::bf16 && vector_.products) {
+        Bf16Products::Result result{};
         result.c = c.strided_data();
         result.stride = c.stride();
         result.c_is_bf16 = c.type() == Type::bf16;
         result.accumulate = accumulate;
         result.bias = bias.data();
         result.bias_is_bf16 = !bias.empty() && bias.type() == Type::bf16;
-        return amx_multiply(*vector_.amx,
-                            {m, n, k, a.strided_as<bf16>(), a.stride(), transpose_a, b.strided_as<bf16>(), b.stride(),
-                             transpose_b, result},
-                            scratch_->of_product(amx_product_floats(m, n, k)));
+        return bf16_multiply(*vector_.products,
+                             {m, n, k, a.strided_as<bf16>(), a.stride(), transpose_a, b.strided_as<bf16>(), b.stride(),
+                              transpose_b, result},
+                             scratch_->of_product(bf16_product_floats(m, n, k)));
     }
     if (a.type() == Type::bf16 && !products_->takes_bf16()) {
         // Widened products have the same terms; only the order of their sums differs.
@@ -193,9 +193,9 @@ void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor w
 }
 
 std::int64_t linear_scratch_floats(std::int64_t rows, std::int64_t in, std::int64_t out, Type type) {
-    if (type != Type::bf16 || !vector_functions().amx) return 0;
+    if (type != Type::bf16 || !vector_functions().products) return 0;
     return std::max(
-        {amx_product_floats(rows, out, in), amx_product_floats(rows, in, out), amx_product_floats(out, in, rows)});
+        {bf16_product_floats(rows, out, in), bf16_product_floats(rows, in, out), bf16_product_floats(out, in, rows)});
 }
 
 // Rows of linear_gelu_backward whose product is held in fp32 at a time.

@@ -102,7 +102,7 @@ inline bool same_bits(const Floats& a, const Floats& b) {
 template <class Body>
 void for_each_instruction_set(Body&& body) {
     int tried = 0;
-    for (const char* name : {"baseline", "avx2", "avx512", "amx"}) {
+    for (const char* name : {"baseline", "avx2", "avx512", "avx512_bf16", "amx"}) {
         setenv("LOCKSTEP_INSTRUCTION_SET", name, 1);
         std::unique_ptr<kernels::Backend> backend;
         try {

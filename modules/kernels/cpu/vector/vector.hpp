@@ -15,7 +15,7 @@
 
 namespace lockstep::kernels::cpu {
 
-struct Amx;
+struct Bf16Products;
 struct Flat;
 template <class T>
 struct Elementwise;
@@ -43,7 +43,7 @@ struct VectorFunctions {
     const Flat* flat;
     Families<float> fp32;
     Families<cpu::bf16> bf16;
-    const Amx* amx = nullptr;  // amx/amx.hpp; null: products are left to oneDNN
+    const Bf16Products* products = nullptr;  // of bf16, bf16/products.hpp; null: left to oneDNN
 
     template <class T>
     const Families<T>& of() const;

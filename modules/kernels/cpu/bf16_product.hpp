@@ -2,25 +2,25 @@
 #pragma once
 
 #include "device/tensor.hpp"
-#include "kernels/cpu/amx/amx.hpp"
+#include "kernels/cpu/bf16/products.hpp"
 
 namespace lockstep::kernels::cpu {
 
 // c [m, n] = or += op(a) op(b) + bias; all sizes positive. Strides are from row to row, as stored.
-struct AmxProduct {
+struct Bf16Product {
     std::int64_t m, n, k;
     const bf16* a;
     std::int64_t stride_a;
     bool transpose_a;  // a is stored as [k, m]
     const bf16* b;
     std::int64_t stride_b;
-    bool transpose_b;  // b is stored as [n, k]
-    Amx::Result c;     // where it is; the rest is filled in
+    bool transpose_b;        // b is stored as [n, k]
+    Bf16Products::Result c;  // where it is; the rest is filled in
 };
 
 // Floats that a product of these sizes needs, 64-byte aligned: its packed operands and sums, of a part at a time.
-std::int64_t amx_product_floats(std::int64_t m, std::int64_t n, std::int64_t k);
+std::int64_t bf16_product_floats(std::int64_t m, std::int64_t n, std::int64_t k);
 
-void amx_multiply(const Amx& amx, const AmxProduct& product, float* scratch);
+void bf16_multiply(const Bf16Products& functions, const Bf16Product& product, float* scratch);
 
 }  // namespace lockstep::kernels::cpu

@@ -1,4 +1,4 @@
-#include "kernels/cpu/amx/tiles.hpp"
+#include "kernels/cpu/bf16/tiles_in_amx.hpp"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 namespace {
@@ -15,7 +15,7 @@ struct Corner {
 };
 
 // The lines of the result, wanted soon.
-inline void prefetch(const Amx::Result& result, const Corner& at) {
+inline void prefetch(const Bf16Products::Result& result, const Corner& at) {
     const std::int64_t width = result.c_is_bf16 ? 2 : 4, lines = result.c_is_bf16 ? 1 : 2;
     const char* const from = static_cast<const char*>(result.c) + (at.row * result.stride + at.column) * width;
     const std::int64_t rows = least(2 * side, result.rows - at.row);
@@ -26,7 +26,7 @@ inline void prefetch(const Amx::Result& result, const Corner& at) {
 
 // `whole`: no column is missing.
 template <bool whole>
-inline void store_rows(const Amx::Result& result, const Corner& at, const float* sums) {
+inline void store_rows(const Bf16Products::Result& result, const Corner& at, const float* sums) {
     const std::int64_t rows = least(2 * side, result.rows - at.row), columns = result.columns - at.column;
     __mmask16 mask[2] = {0xffff, 0xffff};
     if (!whole)
@@ -70,14 +70,14 @@ inline void store_rows(const Amx::Result& result, const Corner& at, const float*
     }
 }
 
-inline void store(const Amx::Result& result, const Corner& at, const float* sums) {
+inline void store(const Bf16Products::Result& result, const Corner& at, const float* sums) {
     if (result.columns - at.column >= 2 * side)
         store_rows<true>(result, at, sums);
     else
         store_rows<false>(result, at, sums);
 }
 
-void multiply(const Amx::Block& block) {
+void multiply(const Bf16Products::Block& block) {
     const Tiles configured;
     alignas(64) float complete[4 * sums_of_tile];
     const std::int64_t panel = block.tiles * tile;
@@ -119,6 +119,6 @@ void multiply(const Amx::Block& block) {
 
 }  // namespace
 
-constinit const Amx amx_functions = {pack_left, pack_right, multiply};
+constinit const Bf16Products bf16_products = {pack_left, pack_right, multiply};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -1,4 +1,4 @@
-#include "kernels/cpu/amx_product.hpp"
+#include "kernels/cpu/bf16_product.hpp"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-constexpr std::int64_t side = Amx::side, pair = 2 * side;
+constexpr std::int64_t side = Bf16Products::side, pair = 2 * side;
 
 std::int64_t divided_up(std::int64_t count, std::int64_t step) {
     return (count + step - 1) / step;
@@ -41,7 +41,7 @@ struct Part {
     Part(std::int64_t m, std::int64_t n, std::int64_t k)
         : rows(std::min(rounded_up(m, pair), most_rows)),
           columns(std::min(rounded_up(n, pair), most_columns)),
-          terms(rounded_up(divided_up(k, divided_up(k, most_terms)), Amx::depth)),
+          terms(rounded_up(divided_up(k, divided_up(k, most_terms)), Bf16Products::depth)),
           sums(k > most_terms ? rows * columns : 0) {}
     std::int64_t left() const { return rows * terms / 2; }  // floats, for packed bf16
     std::int64_t right() const { return columns * terms / 2; }
@@ -51,14 +51,14 @@ struct Part {
 
 class Multiplication {
   public:
-    Multiplication(const Amx& amx, const AmxProduct& product, float* scratch)
-        : amx_(amx),
+    Multiplication(const Bf16Products& functions, const Bf16Product& product, float* scratch)
+        : functions_(functions),
           product_(product),
           part_(product.m, product.n, product.k),
           left_(reinterpret_cast<bf16*>(scratch)),
           right_(reinterpret_cast<bf16*>(scratch + part_.left())),
           sums_(scratch + part_.left() + part_.right()) {
-        const Amx::Result& c = product.c;
+        const Bf16Products::Result& c = product.c;
         const std::int64_t row = c.stride * (c.c_is_bf16 ? 2 : 4);
         around_caches_ = !c.accumulate && product.m * row > cached_bytes && row % 64 == 0 &&
                          reinterpret_cast<std::uintptr_t>(c.c) % 64 == 0;
@@ -79,7 +79,7 @@ class Multiplication {
         const std::int64_t rows = std::min(part_.rows, product_.m - at.row),
                            columns = std::min(part_.columns, product_.n - at.column),
                            terms = std::min(part_.terms, product_.k - at.term);
-        const std::int64_t tiles = divided_up(terms, Amx::depth);
+        const std::int64_t tiles = divided_up(terms, Bf16Products::depth);
         pack(at, rows, columns, terms, tiles);
 
         const Share share = share_of(rows, columns);
@@ -89,9 +89,9 @@ class Multiplication {
                 const std::int64_t row = item % down * share.rows, column = item / down * share.columns;
                 const std::int64_t count = std::min(share.rows, rows - row),
                                    width = std::min(share.columns, columns - column);
-                Amx::Block block;
-                block.left = left_ + row / side * tiles * Amx::tile;
-                block.right = right_ + column / side * tiles * Amx::tile;
+                Bf16Products::Block block;
+                block.left = left_ + row / side * tiles * Bf16Products::tile;
+                block.right = right_ + column / side * tiles * Bf16Products::tile;
                 block.row_panels = rounded_up(count, pair) / side;
                 block.column_panels = rounded_up(width, pair) / side;
                 block.tiles = tiles;
@@ -100,7 +100,7 @@ class Multiplication {
                 block.first = at.term == 0;
                 block.last = at.term + terms == product_.k;
                 block.result = result(at.row + row, at.column + column, count, width);
-                amx_.multiply(block);
+                functions_.multiply(block);
             }
         });
     }
@@ -117,29 +117,29 @@ class Multiplication {
                 const bool is_left = item < left;
                 const std::int64_t first = (is_left ? item : item - left) * pair;
                 if (is_left)
-                    amx_.pack_left(left_ + first / side * tiles * Amx::tile,
-                                   panels(product_.a, product_.stride_a, product_.transpose_a, at.row + first,
-                                          std::min(pair, rows - first), at.term, terms));
+                    functions_.pack_left(left_ + first / side * tiles * Bf16Products::tile,
+                                         panels(product_.a, product_.stride_a, product_.transpose_a, at.row + first,
+                                                std::min(pair, rows - first), at.term, terms));
                 else
-                    amx_.pack_right(right_ + first / side * tiles * Amx::tile,
-                                    panels(product_.b, product_.stride_b, !product_.transpose_b, at.column + first,
-                                           std::min(pair, columns - first), at.term, terms));
+                    functions_.pack_right(right_ + first / side * tiles * Bf16Products::tile,
+                                          panels(product_.b, product_.stride_b, !product_.transpose_b,
+                                                 at.column + first, std::min(pair, columns - first), at.term, terms));
             }
         });
     }
 
-    static Amx::Panels panels(const bf16* matrix, std::int64_t stride, bool rows_are_terms, std::int64_t first,
-                              std::int64_t count, std::int64_t term, std::int64_t terms) {
+    static Bf16Products::Panels panels(const bf16* matrix, std::int64_t stride, bool rows_are_terms, std::int64_t first,
+                                       std::int64_t count, std::int64_t term, std::int64_t terms) {
         return {matrix + (rows_are_terms ? term * stride + first : first * stride + term),
                 stride,
                 rows_are_terms,
                 count,
                 terms,
-                divided_up(terms, Amx::depth)};
+                divided_up(terms, Bf16Products::depth)};
     }
 
-    Amx::Result result(std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) const {
-        Amx::Result result = product_.c;
+    Bf16Products::Result result(std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) const {
+        Bf16Products::Result result = product_.c;
         result.c = static_cast<char*>(result.c) + (row * result.stride + column) * (result.c_is_bf16 ? 2 : 4);
         if (result.bias) result.bias = static_cast<const char*>(result.bias) + column * (result.bias_is_bf16 ? 2 : 4);
         result.rows = rows;
@@ -148,8 +148,8 @@ class Multiplication {
         return result;
     }
 
-    const Amx& amx_;
-    const AmxProduct& product_;
+    const Bf16Products& functions_;
+    const Bf16Product& product_;
     Part part_;
     bf16 *left_, *right_;
     float* sums_;
@@ -159,13 +159,13 @@ class Multiplication {
 
 }  // namespace
 
-std::int64_t amx_product_floats(std::int64_t m, std::int64_t n, std::int64_t k) {
+std::int64_t bf16_product_floats(std::int64_t m, std::int64_t n, std::int64_t k) {
     const Part part(m, n, k);
     return part.left() + part.right() + part.sums;
 }
 
-void amx_multiply(const Amx& amx, const AmxProduct& product, float* scratch) {
-    Multiplication(amx, product, scratch).run();
+void bf16_multiply(const Bf16Products& functions, const Bf16Product& product, float* scratch) {
+    Multiplication(functions, product, scratch).run();
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -1,14 +1,15 @@
-// What kernels on AMX tiles share: packing (amx.hpp says how) and the shapes of tiles.
+// Packed tiles of bf16 (products.hpp says how), and what tiles_in_amx.hpp and tiles_in_avx512.hpp compute of them.
 #pragma once
 
 #include <immintrin.h>
 
-#include "kernels/cpu/amx/amx.hpp"
+#include "kernels/cpu/bf16/products.hpp"
 #include "kernels/cpu/vector/math.hpp"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-static constexpr std::int64_t side = Amx::side, depth = Amx::depth, tile = Amx::tile, sums_of_tile = side * side;
+static constexpr std::int64_t side = Bf16Products::side, depth = Bf16Products::depth, tile = Bf16Products::tile,
+                              sums_of_tile = side * side;
 static_assert(depth == 2 * side);  // a word of a packed tile is two terms
 
 // A tile as 16 registers of 16 words; a word is the terms 2p and 2p + 1 of one row or column.
@@ -22,7 +23,7 @@ struct Place {
 };
 
 // Word p of register i: of row, or column, i.
-static inline Words words_by_row(const Amx::Panels& panels, const Place& at) {
+static inline Words words_by_row(const Bf16Products::Panels& panels, const Place& at) {
     const std::int64_t terms = least(depth, panels.terms - at.term), first = at.panel * side;
     const auto mask = static_cast<__mmask32>(terms <= 0 ? 0 : (std::uint64_t{1} << terms) - 1);
     Words words;
@@ -34,7 +35,7 @@ static inline Words words_by_row(const Amx::Panels& panels, const Place& at) {
 }
 
 // Word i of register p: of row, or column, i.
-static inline Words words_by_pair(const Amx::Panels& panels, const Place& at) {
+static inline Words words_by_pair(const Bf16Products::Panels& panels, const Place& at) {
     const std::int64_t first = at.panel * side, count = panels.count - first;
     const auto mask = static_cast<__mmask16>(count <= 0 ? 0 : (std::uint32_t{1} << least(side, count)) - 1);
     const auto term = [&](std::int64_t number) {
@@ -82,71 +83,24 @@ static inline void store_tile(bf16* packed, const Words& words) {
 
 // words(place) for all tiles of both panels.
 template <class Function>
-static inline void pack(bf16* packed, const Amx::Panels& panels, const Function& words) {
+static inline void pack(bf16* packed, const Bf16Products::Panels& panels, const Function& words) {
     for (std::int64_t t = 0; t < panels.tiles; ++t)
         for (std::int64_t panel = 0; panel < 2; ++panel)
             store_tile(packed + (panel * panels.tiles + t) * tile, words(Place{panel, t * depth}));
 }
 
-static inline void pack_left(bf16* packed, const Amx::Panels& panels) {
+static inline void pack_left(bf16* packed, const Bf16Products::Panels& panels) {
     if (panels.rows_are_terms)
         pack(packed, panels, [&](const Place& at) { return transposed(words_by_pair(panels, at)); });
     else
         pack(packed, panels, [&](const Place& at) { return words_by_row(panels, at); });
 }
 
-static inline void pack_right(bf16* packed, const Amx::Panels& panels) {
+static inline void pack_right(bf16* packed, const Bf16Products::Panels& panels) {
     if (panels.rows_are_terms)
         pack(packed, panels, [&](const Place& at) { return words_by_pair(panels, at); });
     else
         pack(packed, panels, [&](const Place& at) { return transposed(words_by_row(panels, at)); });
-}
-
-// g++'s loads of tiles and of their shapes do not say that they read memory: what was stored before must not move
-// behind.
-static inline __attribute__((always_inline)) void stores_are_done() {
-    asm volatile("" ::: "memory");
-}
-
-struct alignas(64) TileShapes {
-    std::uint8_t palette, start, reserved[14];
-    std::uint16_t row_bytes[16];
-    std::uint8_t rows[16];
-};
-
-// All eight tiles whole: 16 rows of 64 bytes.
-class Tiles {
-  public:
-    Tiles() {
-        TileShapes shapes = {};
-        shapes.palette = 1;
-        for (int i = 0; i < 8; ++i) {
-            shapes.row_bytes[i] = 64;
-            shapes.rows[i] = 16;
-        }
-        stores_are_done();
-        _tile_loadconfig(&shapes);
-    }
-    ~Tiles() { _tile_release(); }
-    Tiles(const Tiles&) = delete;
-    Tiles& operator=(const Tiles&) = delete;
-};
-
-// Tiles 0 and 1, below them 2 and 3, += the products of two left and two right panels of `tiles` tiles each.
-static inline __attribute__((always_inline)) void add_products(const bf16* left, const bf16* right,
-                                                               std::int64_t tiles) {
-    const std::int64_t panel = tiles * tile;
-    stores_are_done();
-    for (std::int64_t t = 0; t < tiles; ++t, left += tile, right += tile) {
-        _tile_loadd(4, left, 64);
-        _tile_loadd(6, right, 64);
-        _tile_loadd(7, right + panel, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, left + panel, 64);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
 }
 
 // c [rows, columns], rows `stride` floats apart, = or += left · right, of whole pairs of panels.
@@ -157,30 +111,5 @@ struct TileProduct {
     std::int64_t row_panels, column_panels, tiles;
     bool add;
 };
-static inline void multiply_tiles(const TileProduct& product) {
-    const std::int64_t panel = product.tiles * tile, bytes = product.stride * 4;
-    for (std::int64_t row = 0; row < product.row_panels; row += 2)
-        for (std::int64_t column = 0; column < product.column_panels; column += 2) {
-            float* const top = product.c + row * side * product.stride + column * side;
-            float* const bottom = top + side * product.stride;
-            if (product.add) {
-                stores_are_done();
-                _tile_loadd(0, top, bytes);
-                _tile_loadd(1, top + side, bytes);
-                _tile_loadd(2, bottom, bytes);
-                _tile_loadd(3, bottom + side, bytes);
-            } else {
-                _tile_zero(0);
-                _tile_zero(1);
-                _tile_zero(2);
-                _tile_zero(3);
-            }
-            add_products(product.left + row * panel, product.right + column * panel, product.tiles);
-            _tile_stored(0, top, bytes);
-            _tile_stored(1, top + side, bytes);
-            _tile_stored(2, bottom, bytes);
-            _tile_stored(3, bottom + side, bytes);
-        }
-}
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

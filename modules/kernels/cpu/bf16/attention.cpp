@@ -1,11 +1,15 @@
-// Attention of one bf16 head in AMX tiles. As in vector/attention.cpp the scores are stored keys × queries, so that a
-// query is a lane. Products take bf16: weights and the scores' gradients are rounded before they are multiplied, as on
-// GPUs; sums, softmax and its statistics are fp32. Keys are taken in whole tiles, where those that a query does not see
-// have weight 0: an infinite value makes NaN of all results of its tile.
+// Attention of one bf16 head in tiles, of AMX or of vector registers. As in vector/attention.cpp the scores are stored
+// keys × queries, so that a query is a lane. Products take bf16: weights and the scores' gradients are rounded before
+// they are multiplied, as on GPUs; sums, softmax and its statistics are fp32. Keys are taken in whole tiles, where
+// those that a query does not see have weight 0: an infinite value makes NaN of all results of its tile.
 #include "kernels/cpu/vector/attention.hpp"
 
-#include "kernels/cpu/amx/tiles.hpp"
 #include "kernels/cpu/vector/attention_parts.hpp"
+#ifdef __AMX_TILE__
+#include "kernels/cpu/bf16/tiles_in_amx.hpp"
+#else
+#include "kernels/cpu/bf16/tiles_in_avx512.hpp"
+#endif
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 namespace {
@@ -72,8 +76,9 @@ void pack_rows(bf16* packed, const Rows& rows, bool along_rows, const Sizes& siz
     for (std::int64_t pair = 0; pair < pairs; ++pair) {
         const std::int64_t first = pair * 2 * side, count = least(2 * side, all - first);
         pack_panels(packed + pair * 2 * tiles * tile,
-                    Amx::Panels{count > 0 ? rows.data + first * (along_rows ? 1 : rows.stride) : rows.data, rows.stride,
-                                along_rows, count > 0 ? count : 0, along_rows ? rows.count : rows.width, tiles});
+                    Bf16Products::Panels{count > 0 ? rows.data + first * (along_rows ? 1 : rows.stride) : rows.data,
+                                         rows.stride, along_rows, count > 0 ? count : 0,
+                                         along_rows ? rows.count : rows.width, tiles});
     }
 }
 

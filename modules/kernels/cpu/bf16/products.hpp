@@ -16,7 +16,7 @@ namespace lockstep::kernels::cpu {
 template <class T>
 struct Attention;
 
-struct Amx {
+struct Bf16Products {
     static constexpr std::int64_t side = 16;            // rows or columns of a panel
     static constexpr std::int64_t depth = 32;           // terms of a tile
     static constexpr std::int64_t tile = side * depth;  // elements of a packed tile
@@ -58,8 +58,11 @@ struct Amx {
 
 // For processors that have it; on x86 only.
 namespace amx {
-extern const Amx amx_functions;
+extern const Bf16Products bf16_products;
 extern const Attention<bf16> attention_bf16;
 }  // namespace amx
+namespace avx512_bf16 {
+extern const Attention<bf16> attention_bf16;
+}  // namespace avx512_bf16
 
 }  // namespace lockstep::kernels::cpu
