@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "kernels/cpu/bf16/products.hpp"
+#include "kernels/cpu/bf16/tile_functions.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/scratch.hpp"
@@ -66,21 +66,20 @@ const VectorFunctions& vector_functions() {
     const auto always = [] { return true; };
 #ifdef LOCKSTEP_X86
     __builtin_cpu_init();
-    static const VectorFunctions with_bf16 = [] {
+    const auto with_attention = [](const char* name, const Attention<bf16>& attention) {
         VectorFunctions functions = avx512::functions;
-        functions.name = "avx512_bf16";
-        functions.bf16.attention = &avx512_bf16::attention_bf16;
+        functions.name = name;
+        functions.bf16.attention = &attention;
         return functions;
-    }();
-    static const VectorFunctions with_amx = [] {
-        VectorFunctions functions = avx512::functions;
-        functions.name = "amx";
-        functions.bf16.attention = &amx::attention_bf16;
-        functions.products = &amx::bf16_products;
+    };
+    static const VectorFunctions with_avx512_bf16 = with_attention("avx512_bf16", avx512_bf16::attention_bf16);
+    static const VectorFunctions with_amx = [&] {
+        VectorFunctions functions = with_attention("amx", amx::attention_bf16);
+        functions.tiles = &amx::tile_functions;
         return functions;
     }();
     const InstructionSet sets[] = {{&with_amx, has_amx},
-                                   {&with_bf16, has_avx512_bf16},
+                                   {&with_avx512_bf16, has_avx512_bf16},
                                    {&avx512::functions, has_avx512},
                                    {&avx2::functions, has_avx2},
                                    {&baseline::functions, always}};

@@ -7,7 +7,7 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-constexpr std::int64_t side = Bf16Products::side, pair = 2 * side;
+constexpr std::int64_t side = TileFunctions::side, pair = 2 * side;
 
 std::int64_t divided_up(std::int64_t count, std::int64_t step) {
     return (count + step - 1) / step;
@@ -41,7 +41,7 @@ struct Part {
     Part(std::int64_t m, std::int64_t n, std::int64_t k)
         : rows(std::min(rounded_up(m, pair), most_rows)),
           columns(std::min(rounded_up(n, pair), most_columns)),
-          terms(rounded_up(divided_up(k, divided_up(k, most_terms)), Bf16Products::depth)),
+          terms(rounded_up(divided_up(k, divided_up(k, most_terms)), TileFunctions::depth)),
           sums(k > most_terms ? rows * columns : 0) {}
     std::int64_t left() const { return rows * terms / 2; }  // floats, for packed bf16
     std::int64_t right() const { return columns * terms / 2; }
@@ -51,14 +51,14 @@ struct Part {
 
 class Multiplication {
   public:
-    Multiplication(const Bf16Products& functions, const Bf16Product& product, float* scratch)
+    Multiplication(const TileFunctions& functions, const Bf16Product& product, float* scratch)
         : functions_(functions),
           product_(product),
           part_(product.m, product.n, product.k),
           left_(reinterpret_cast<bf16*>(scratch)),
           right_(reinterpret_cast<bf16*>(scratch + part_.left())),
           sums_(scratch + part_.left() + part_.right()) {
-        const Bf16Products::Result& c = product.c;
+        const TileFunctions::Result& c = product.c;
         const std::int64_t row = c.stride * (c.c_is_bf16 ? 2 : 4);
         around_caches_ = !c.accumulate && product.m * row > cached_bytes && row % 64 == 0 &&
                          reinterpret_cast<std::uintptr_t>(c.c) % 64 == 0;
@@ -79,7 +79,7 @@ class Multiplication {
         const std::int64_t rows = std::min(part_.rows, product_.m - at.row),
                            columns = std::min(part_.columns, product_.n - at.column),
                            terms = std::min(part_.terms, product_.k - at.term);
-        const std::int64_t tiles = divided_up(terms, Bf16Products::depth);
+        const std::int64_t tiles = divided_up(terms, TileFunctions::depth);
         pack(at, rows, columns, terms, tiles);
 
         const Share share = share_of(rows, columns);
@@ -89,9 +89,9 @@ class Multiplication {
                 const std::int64_t row = item % down * share.rows, column = item / down * share.columns;
                 const std::int64_t count = std::min(share.rows, rows - row),
                                    width = std::min(share.columns, columns - column);
-                Bf16Products::Block block;
-                block.left = left_ + row / side * tiles * Bf16Products::tile;
-                block.right = right_ + column / side * tiles * Bf16Products::tile;
+                TileFunctions::Block block;
+                block.left = left_ + row / side * tiles * TileFunctions::tile;
+                block.right = right_ + column / side * tiles * TileFunctions::tile;
                 block.row_panels = rounded_up(count, pair) / side;
                 block.column_panels = rounded_up(width, pair) / side;
                 block.tiles = tiles;
@@ -117,29 +117,29 @@ class Multiplication {
                 const bool is_left = item < left;
                 const std::int64_t first = (is_left ? item : item - left) * pair;
                 if (is_left)
-                    functions_.pack_left(left_ + first / side * tiles * Bf16Products::tile,
+                    functions_.pack_left(left_ + first / side * tiles * TileFunctions::tile,
                                          panels(product_.a, product_.stride_a, product_.transpose_a, at.row + first,
                                                 std::min(pair, rows - first), at.term, terms));
                 else
-                    functions_.pack_right(right_ + first / side * tiles * Bf16Products::tile,
+                    functions_.pack_right(right_ + first / side * tiles * TileFunctions::tile,
                                           panels(product_.b, product_.stride_b, !product_.transpose_b,
                                                  at.column + first, std::min(pair, columns - first), at.term, terms));
             }
         });
     }
 
-    static Bf16Products::Panels panels(const bf16* matrix, std::int64_t stride, bool rows_are_terms, std::int64_t first,
-                                       std::int64_t count, std::int64_t term, std::int64_t terms) {
+    static TileFunctions::Panels panels(const bf16* matrix, std::int64_t stride, bool rows_are_terms,
+                                        std::int64_t first, std::int64_t count, std::int64_t term, std::int64_t terms) {
         return {matrix + (rows_are_terms ? term * stride + first : first * stride + term),
                 stride,
                 rows_are_terms,
                 count,
                 terms,
-                divided_up(terms, Bf16Products::depth)};
+                divided_up(terms, TileFunctions::depth)};
     }
 
-    Bf16Products::Result result(std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) const {
-        Bf16Products::Result result = product_.c;
+    TileFunctions::Result result(std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) const {
+        TileFunctions::Result result = product_.c;
         result.c = static_cast<char*>(result.c) + (row * result.stride + column) * (result.c_is_bf16 ? 2 : 4);
         if (result.bias) result.bias = static_cast<const char*>(result.bias) + column * (result.bias_is_bf16 ? 2 : 4);
         result.rows = rows;
@@ -148,7 +148,7 @@ class Multiplication {
         return result;
     }
 
-    const Bf16Products& functions_;
+    const TileFunctions& functions_;
     const Bf16Product& product_;
     Part part_;
     bf16 *left_, *right_;
@@ -164,7 +164,7 @@ std::int64_t bf16_product_floats(std::int64_t m, std::int64_t n, std::int64_t k)
     return part.left() + part.right() + part.sums;
 }
 
-void bf16_multiply(const Bf16Products& functions, const Bf16Product& product, float* scratch) {
+void bf16_multiply(const TileFunctions& functions, const Bf16Product& product, float* scratch) {
     Multiplication(functions, product, scratch).run();
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/tensor.hpp"
-#include "kernels/cpu/bf16/products.hpp"
+#include "kernels/cpu/bf16/tile_functions.hpp"
 
 namespace lockstep::kernels::cpu {
 
@@ -14,13 +14,13 @@ struct Bf16Product {
     bool transpose_a;  // a is stored as [k, m]
     const bf16* b;
     std::int64_t stride_b;
-    bool transpose_b;        // b is stored as [n, k]
-    Bf16Products::Result c;  // where it is; the rest is filled in
+    bool transpose_b;         // b is stored as [n, k]
+    TileFunctions::Result c;  // where it is; the rest is filled in
 };
 
 // Floats that a product of these sizes needs, 64-byte aligned: its packed operands and sums, of a part at a time.
 std::int64_t bf16_product_floats(std::int64_t m, std::int64_t n, std::int64_t k);
 
-void bf16_multiply(const Bf16Products& functions, const Bf16Product& product, float* scratch);
+void bf16_multiply(const TileFunctions& functions, const Bf16Product& product, float* scratch);
 
 }  // namespace lockstep::kernels::cpu

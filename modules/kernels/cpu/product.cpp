@@ -136,15 +136,15 @@ void CpuBackend::multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool t
         add_bias(c, added);
         return;
     }
-    if (a.type() == Type::bf16 && vector_.products) {
-        Bf16Products::Result result{};
+    if (a.type() == Type::bf16 && vector_.tiles) {
+        TileFunctions::Result result{};
         result.c = c.strided_data();
         result.stride = c.stride();
         result.c_is_bf16 = c.type() == Type::bf16;
         result.accumulate = accumulate;
         result.bias = bias.data();
         result.bias_is_bf16 = !bias.empty() && bias.type() == Type::bf16;
-        return bf16_multiply(*vector_.products,
+        return bf16_multiply(*vector_.tiles,
                              {m, n, k, a.strided_as<bf16>(), a.stride(), transpose_a, b.strided_as<bf16>(), b.stride(),
                               transpose_b, result},
                              scratch_->of_product(bf16_product_floats(m, n, k)));
@@ -193,7 +193,7 @@ void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor w
 }
 
 std::int64_t linear_scratch_floats(std::int64_t rows, std::int64_t in, std::int64_t out, Type type) {
-    if (type != Type::bf16 || !vector_functions().products) return 0;
+    if (type != Type::bf16 || !vector_functions().tiles) return 0;
     return std::max(
         {bf16_product_floats(rows, out, in), bf16_product_floats(rows, in, out), bf16_product_floats(out, in, rows)});
 }

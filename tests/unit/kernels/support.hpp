@@ -98,10 +98,10 @@ inline bool same_bits(const Floats& a, const Floats& b) {
            std::memcmp(a.data.data(), b.data.data(), a.data.size() * sizeof(float)) == 0;
 }
 
-// body(backend, name) with every instruction set that this processor has.
+// body(backend, name) with every instruction set that this processor has, the widest last.
 template <class Body>
 void for_each_instruction_set(Body&& body) {
-    int tried = 0;
+    std::vector<std::string> tried;
     for (const char* name : {"baseline", "avx2", "avx512", "avx512_bf16", "amx"}) {
         setenv("LOCKSTEP_INSTRUCTION_SET", name, 1);
         std::unique_ptr<kernels::Backend> backend;
@@ -112,11 +112,17 @@ void for_each_instruction_set(Body&& body) {
             continue;
         }
         BOOST_TEST(std::string(kernels::cpu_instruction_set()) == name);
-        ++tried;
+        tried.emplace_back(name);
         body(*backend, std::string(name));
     }
     unsetenv("LOCKSTEP_INSTRUCTION_SET");
-    BOOST_TEST(tried >= 1);
+    BOOST_REQUIRE(!tried.empty());
+    BOOST_TEST(kernels::cpu_instruction_set() == tried.back());
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        BOOST_TEST((std::find(tried.begin(), tried.end(), "avx512_bf16") != tried.end()));
+#endif
 }
 
 // run(backend) returns outputs; they must be the same bits for 1, 2, 3 and 5 threads.

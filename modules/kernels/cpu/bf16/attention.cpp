@@ -5,7 +5,7 @@
 #include "kernels/cpu/vector/attention.hpp"
 
 #include "kernels/cpu/vector/attention_parts.hpp"
-#ifdef __AMX_TILE__
+#ifdef LOCKSTEP_AMX
 #include "kernels/cpu/bf16/tiles_in_amx.hpp"
 #else
 #include "kernels/cpu/bf16/tiles_in_avx512.hpp"
@@ -76,9 +76,9 @@ void pack_rows(bf16* packed, const Rows& rows, bool along_rows, const Sizes& siz
     for (std::int64_t pair = 0; pair < pairs; ++pair) {
         const std::int64_t first = pair * 2 * side, count = least(2 * side, all - first);
         pack_panels(packed + pair * 2 * tiles * tile,
-                    Bf16Products::Panels{count > 0 ? rows.data + first * (along_rows ? 1 : rows.stride) : rows.data,
-                                         rows.stride, along_rows, count > 0 ? count : 0,
-                                         along_rows ? rows.count : rows.width, tiles});
+                    TileFunctions::Panels{count > 0 ? rows.data + first * (along_rows ? 1 : rows.stride) : rows.data,
+                                          rows.stride, along_rows, count > 0 ? count : 0,
+                                          along_rows ? rows.count : rows.width, tiles});
     }
 }
 
@@ -191,7 +191,7 @@ bool weigh(bf16* weights, Softmax& softmax, float* correction, float* scores, co
 }
 
 void forward(const Head& head, bf16* y, float* log_sum_exp, std::int64_t first, std::int64_t count, float* scratch) {
-    const Tiles configured;
+    [[maybe_unused]] const Tiles configured{};
     const std::int64_t width = head.width;
     const Keys all = keys_seen(head, first, first + count);
     const std::int64_t begin = all.begin / key_tile * key_tile;
@@ -305,7 +305,7 @@ void differentiate(const Operands& operands, const Gradients& gradients, const H
 // As vector/attention.cpp: P, dV += P dY, dP = V dYᵀ, dS, dK += dS Q, dQ += dSᵀ K.
 void backward(const Head& head, bf16* dq, std::int64_t dq_stride, float* dk, float* dv, const bf16* dy, const bf16* y,
               const float* log_sum_exp, float* scratch) {
-    const Tiles configured;
+    [[maybe_unused]] const Tiles configured{};
     const std::int64_t width = head.width, stride = head.output_stride, gradient_row = attention_gradient_row(width);
     const Sizes sizes(head.key_length, width);
     Room room(scratch);

@@ -1,14 +1,14 @@
-// Packed tiles of bf16 (products.hpp says how), and what tiles_in_amx.hpp and tiles_in_avx512.hpp compute of them.
+// Packs tiles of bf16 (tile_functions.hpp says how) for products in registers.
 #pragma once
 
 #include <immintrin.h>
 
-#include "kernels/cpu/bf16/products.hpp"
+#include "kernels/cpu/bf16/tile_functions.hpp"
 #include "kernels/cpu/vector/math.hpp"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-static constexpr std::int64_t side = Bf16Products::side, depth = Bf16Products::depth, tile = Bf16Products::tile,
+static constexpr std::int64_t side = TileFunctions::side, depth = TileFunctions::depth, tile = TileFunctions::tile,
                               sums_of_tile = side * side;
 static_assert(depth == 2 * side);  // a word of a packed tile is two terms
 
@@ -23,7 +23,7 @@ struct Place {
 };
 
 // Word p of register i: of row, or column, i.
-static inline Words words_by_row(const Bf16Products::Panels& panels, const Place& at) {
+static inline Words words_by_row(const TileFunctions::Panels& panels, const Place& at) {
     const std::int64_t terms = least(depth, panels.terms - at.term), first = at.panel * side;
     const auto mask = static_cast<__mmask32>(terms <= 0 ? 0 : (std::uint64_t{1} << terms) - 1);
     Words words;
@@ -35,7 +35,7 @@ static inline Words words_by_row(const Bf16Products::Panels& panels, const Place
 }
 
 // Word i of register p: of row, or column, i.
-static inline Words words_by_pair(const Bf16Products::Panels& panels, const Place& at) {
+static inline Words words_by_pair(const TileFunctions::Panels& panels, const Place& at) {
     const std::int64_t first = at.panel * side, count = panels.count - first;
     const auto mask = static_cast<__mmask16>(count <= 0 ? 0 : (std::uint32_t{1} << least(side, count)) - 1);
     const auto term = [&](std::int64_t number) {
@@ -83,27 +83,28 @@ static inline void store_tile(bf16* packed, const Words& words) {
 
 // words(place) for all tiles of both panels.
 template <class Function>
-static inline void pack(bf16* packed, const Bf16Products::Panels& panels, const Function& words) {
+static inline void pack(bf16* packed, const TileFunctions::Panels& panels, const Function& words) {
     for (std::int64_t t = 0; t < panels.tiles; ++t)
         for (std::int64_t panel = 0; panel < 2; ++panel)
             store_tile(packed + (panel * panels.tiles + t) * tile, words(Place{panel, t * depth}));
 }
 
-static inline void pack_left(bf16* packed, const Bf16Products::Panels& panels) {
+static inline void pack_left(bf16* packed, const TileFunctions::Panels& panels) {
     if (panels.rows_are_terms)
         pack(packed, panels, [&](const Place& at) { return transposed(words_by_pair(panels, at)); });
     else
         pack(packed, panels, [&](const Place& at) { return words_by_row(panels, at); });
 }
 
-static inline void pack_right(bf16* packed, const Bf16Products::Panels& panels) {
+static inline void pack_right(bf16* packed, const TileFunctions::Panels& panels) {
     if (panels.rows_are_terms)
         pack(packed, panels, [&](const Place& at) { return words_by_pair(panels, at); });
     else
         pack(packed, panels, [&](const Place& at) { return transposed(words_by_row(panels, at)); });
 }
 
-// c [rows, columns], rows `stride` floats apart, = or += left · right, of whole pairs of panels.
+// c [rows, columns], rows `stride` floats apart, = or += left · right, of whole pairs of panels. tiles_in_amx.hpp and
+// tiles_in_avx512.hpp each define multiply_tiles(product), and Tiles, of which a thread holds one meanwhile.
 struct TileProduct {
     float* c;
     std::int64_t stride;

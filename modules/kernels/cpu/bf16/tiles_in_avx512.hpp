@@ -5,13 +5,11 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-// Nothing to set up, as there is in tiles_in_amx.hpp.
-struct Tiles {
-    Tiles() {}
-};
+// Unlike AMX's, these need no set-up.
+struct Tiles {};
 
-// Of two left and two right panels, eight rows at a time, whose sums fill half of the registers: a word of a right
-// panel is loaded once for eight products, and no product waits for the one before it.
+// Eight rows by two right panels at a time: 16 independent sums, half of the registers, for which each load of a right
+// panel's 16 words is used eight times.
 static inline void multiply_tiles(const TileProduct& product) {
     constexpr std::int64_t height = 8;
     const std::int64_t panel = product.tiles * tile;

@@ -15,7 +15,7 @@
 
 namespace lockstep::kernels::cpu {
 
-struct Bf16Products;
+struct TileFunctions;
 struct Flat;
 template <class T>
 struct Elementwise;
@@ -43,7 +43,7 @@ struct VectorFunctions {
     const Flat* flat;
     Families<float> fp32;
     Families<cpu::bf16> bf16;
-    const Bf16Products* products = nullptr;  // of bf16, bf16/products.hpp; null: left to oneDNN
+    const TileFunctions* tiles = nullptr;  // bf16/tile_functions.hpp; null: products are left to oneDNN
 
     template <class T>
     const Families<T>& of() const;

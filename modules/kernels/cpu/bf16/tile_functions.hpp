@@ -1,6 +1,5 @@
-// Products of bf16 matrices in AMX tiles (Intel 64 and IA-32 Architectures SDM, volume 1, chapter 18). A tile of 16 ×
-// 16 fp32 sums is increased by the product of a left tile [16 rows, 32 terms] and a right tile [32 terms, 16 columns].
-// The right tile's terms lie in pairs: 2p and 2p + 1 of a column side by side.
+// Products of bf16 matrices in tiles: 16 × 16 fp32 sums are increased by the product of a left tile [16 rows, 32 terms]
+// and a right tile [32 terms, 16 columns]. The right tile's terms lie in pairs: 2p and 2p + 1 of a column side by side.
 //
 // Operands are packed first: as panels of 16 rows, or columns, a panel being its tiles one after another along the sum.
 // Rows, columns and terms that are missing in the last tile are zeros. As in vector/, these are plain functions over
@@ -16,7 +15,7 @@ namespace lockstep::kernels::cpu {
 template <class T>
 struct Attention;
 
-struct Bf16Products {
+struct TileFunctions {
     static constexpr std::int64_t side = 16;            // rows or columns of a panel
     static constexpr std::int64_t depth = 32;           // terms of a tile
     static constexpr std::int64_t tile = side * depth;  // elements of a packed tile
@@ -56,9 +55,9 @@ struct Bf16Products {
     void (*multiply)(const Block& block);
 };
 
-// For processors that have it; on x86 only.
+// On x86 only, for processors with AMX and with AVX512-BF16.
 namespace amx {
-extern const Bf16Products bf16_products;
+extern const TileFunctions tile_functions;
 extern const Attention<bf16> attention_bf16;
 }  // namespace amx
 namespace avx512_bf16 {

@@ -3,6 +3,8 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 namespace {
 
+constexpr std::int64_t sums_of_tile = side * side;
+
 inline __m512 load(const void* values, bool are_bf16, std::int64_t at, __mmask16 mask) {
     if (!are_bf16) return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(values) + at);
     const __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, static_cast<const bf16*>(values) + at));
@@ -15,7 +17,7 @@ struct Corner {
 };
 
 // The lines of the result, wanted soon.
-inline void prefetch(const Bf16Products::Result& result, const Corner& at) {
+inline void prefetch(const TileFunctions::Result& result, const Corner& at) {
     const std::int64_t width = result.c_is_bf16 ? 2 : 4, lines = result.c_is_bf16 ? 1 : 2;
     const char* const from = static_cast<const char*>(result.c) + (at.row * result.stride + at.column) * width;
     const std::int64_t rows = least(2 * side, result.rows - at.row);
@@ -26,7 +28,7 @@ inline void prefetch(const Bf16Products::Result& result, const Corner& at) {
 
 // `whole`: no column is missing.
 template <bool whole>
-inline void store_rows(const Bf16Products::Result& result, const Corner& at, const float* sums) {
+inline void store_rows(const TileFunctions::Result& result, const Corner& at, const float* sums) {
     const std::int64_t rows = least(2 * side, result.rows - at.row), columns = result.columns - at.column;
     __mmask16 mask[2] = {0xffff, 0xffff};
     if (!whole)
@@ -70,14 +72,14 @@ inline void store_rows(const Bf16Products::Result& result, const Corner& at, con
     }
 }
 
-inline void store(const Bf16Products::Result& result, const Corner& at, const float* sums) {
+inline void store(const TileFunctions::Result& result, const Corner& at, const float* sums) {
     if (result.columns - at.column >= 2 * side)
         store_rows<true>(result, at, sums);
     else
         store_rows<false>(result, at, sums);
 }
 
-void multiply(const Bf16Products::Block& block) {
+void multiply(const TileFunctions::Block& block) {
     const Tiles configured;
     alignas(64) float complete[4 * sums_of_tile];
     const std::int64_t panel = block.tiles * tile;
@@ -119,6 +121,6 @@ void multiply(const Bf16Products::Block& block) {
 
 }  // namespace
 
-constinit const Bf16Products bf16_products = {pack_left, pack_right, multiply};
+constinit const TileFunctions tile_functions = {pack_left, pack_right, multiply};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA
