@@ -88,6 +88,10 @@ BOOST_AUTO_TEST_CASE(a_run_moves_between_cpu_and_gpu) {
     BOOST_TEST(run(generate + "cuda", parts, 0, gpus(1)).out == run(generate + "cpu", parts, 0, gpus(1)).out);
 }
 
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(fine_tuning)
+
 // Recorded, with validations in between, and over NCCL.
 BOOST_AUTO_TEST_CASE(adapters_have_the_dropout_of_the_cpu) {
     Trained trained;
@@ -128,6 +132,10 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_stay_as_they_are) {
     }
 }
 
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(one_gpu)
+
 BOOST_AUTO_TEST_CASE(without_a_gpu_it_says_what_is_missing) {
     const Workplace place;
     const Result result = run(train(""), place.path(), 2, gpus(0));
@@ -148,6 +156,10 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_skips_its_update) {
         }
     BOOST_TEST(skipped == 1);
 }
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(product_choices)
 
 // The stand-in's algorithms differ in their last bits and, by a number in the environment, in their times.
 BOOST_AUTO_TEST_CASE(algorithms_of_products_are_chosen_once) {
