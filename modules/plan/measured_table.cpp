@@ -84,6 +84,8 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     config::ModelDescription& model = run.model;
     model.width = row.count("hidden", required);
     model.layers = row.count("layers", required);
+    if (model.layers > 10000)
+        throw usage_error("{}:{}: layers = {}: it must be at most 10,000", table.path, line.line, model.layers);
     model.heads = {row.count("heads", required)};
     model.vocabulary = row.count("vocabulary", 250880);
     model.context = row.count("sequence", 2048);
@@ -94,8 +96,6 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     if (model.width % model.heads.front() != 0)
         throw usage_error("{}:{}: heads = {} does not divide hidden = {}", table.path, line.line, model.heads.front(),
                           model.width);
-    if (model.layers > 10000)
-        throw usage_error("{}:{}: layers = {}: it must be at most 10,000", table.path, line.line, model.layers);
     run.batch.length = model.context;
     run.batch.global = row.count("global_batch", required);
     run.precision.compute = row.word("precision", config::Precision::fp16);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -56,11 +57,12 @@ class Folder {
     }
     ~Folder() {
         std::error_code ignored;
-        if (::getpid() == owner_) fs::remove_all(path_, ignored);
+        if (is_of_this_process()) fs::remove_all(path_, ignored);
     }
     Folder(const Folder&) = delete;
     Folder& operator=(const Folder&) = delete;
     const std::string& path() const { return path_; }
+    bool is_of_this_process() const { return ::getpid() == owner_; }
 
   private:
     pid_t owner_;
@@ -100,8 +102,9 @@ void judge(std::uint64_t bytes, const std::function<void()>& read, std::uint64_t
 }
 
 const std::string& folder() {
-    static const Folder one;
-    return one.path();
+    static std::optional<Folder> one;
+    if (!one || !one->is_of_this_process()) one.emplace();  // a forked process has its parent's
+    return one->path();
 }
 
 std::string write_file(const std::string& name, std::string_view bytes) {

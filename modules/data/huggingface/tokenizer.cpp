@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.hpp"
@@ -35,7 +36,7 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
 
     std::string kind() const override { return "huggingface"; }
     const TokenizerFiles& files() const override { return files_; }
-    std::int64_t vocabulary() const override { return static_cast<std::int64_t>(spellings_.size()); }
+    std::int64_t vocabulary() const override { return vocabulary_; }
     std::int32_t boundary() const override { return boundary_; }
     const PartEncoder* parts() const override { return this; }
 
@@ -47,9 +48,9 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
     std::string decode(const std::vector<std::int32_t>& tokens) const override {
         std::string text;
         for (const auto token : tokens) {
-            const bool known = token >= 0 && static_cast<std::size_t>(token) < spellings_.size() &&
-                               !spellings_[static_cast<std::size_t>(token)].empty();
-            text += known ? spellings_[static_cast<std::size_t>(token)] : "\xEF\xBF\xBD";  // U+FFFD
+            const auto found = spellings_.find(token);
+            const bool known = found != spellings_.end() && !found->second.empty();
+            text += known ? found->second : "\xEF\xBF\xBD";  // U+FFFD
         }
         return text;
     }
@@ -94,9 +95,8 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
     };
 
     void spell(std::int32_t id, std::string bytes) {
-        const auto place = static_cast<std::size_t>(id);
-        if (place >= spellings_.size()) spellings_.resize(place + 1);
-        spellings_[place] = std::move(bytes);
+        vocabulary_ = std::max(vocabulary_, std::int64_t{id} + 1);
+        spellings_[id] = std::move(bytes);
     }
 
     std::int32_t find_boundary(const TokenizerJson& json, const std::string& origin) const {
@@ -149,7 +149,8 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
     TokenizerFiles files_;
     Divider divider_;
     PairEncoder pairs_;
-    std::vector<std::string> spellings_;  // by token; "": there is none
+    std::unordered_map<std::int32_t, std::string> spellings_;  // a damaged file may number few tokens by millions
+    std::int64_t vocabulary_ = 0;                              // the largest number and 1
     std::int32_t boundary_ = -1;
     mutable std::mutex guard_;
     mutable std::vector<std::unique_ptr<Worker>> idle_;
