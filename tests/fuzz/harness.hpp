@@ -23,6 +23,8 @@ inline void require(bool condition, const char* sentence) {
 
 // A reader may take this many bytes at once for each byte of its input, and so many whatever the input's size.
 constexpr std::uint64_t allocation_factor = 64, allocation_floor = std::uint64_t{1} << 20;
+// A floor where a number of layers, at most 10,000, becomes a list of their parameters.
+constexpr std::uint64_t listed_layers_floor = std::uint64_t{32} << 20;
 constexpr double longest_seconds = 1;  // of CPU time, sanitizers included
 
 // Calls what reads an input that has so many bytes in its files. A usage or a damaged error is an answer like any
