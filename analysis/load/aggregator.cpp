@@ -111,6 +111,7 @@ class Aggregator {
         sample.loss = row.row.loss;
         std::array<Mean, phase_count> phases;
         Mean compute, communication;
+        std::vector<double> kinds(source_->kinds().size());
         bool timed = false;
         for (std::size_t r = 0; r < ranks_; ++r) {
             const RankSample& rank = row.ranks[r];
@@ -130,11 +131,12 @@ class Aggregator {
             for (Mean* mean : {&sums.compute, &compute}) mean->add(rank.compute);
             for (Mean* mean : {&sums.communication, &communication}) mean->add(rank.communication);
             if (!(sample.longest_compute >= rank.compute)) sample.longest_compute = rank.compute;
-            for (std::size_t kind = 0; kind < rank.kinds.size(); ++kind)
-                kind_sums_[source_->kinds()[kind]] += rank.kinds[kind];
+            for (std::size_t kind = 0; kind < kinds.size(); ++kind) kinds[kind] += rank.kinds[kind];
             if (std::isfinite(rank.compute)) heat_.add(r, result_.steps.size(), sample.step, rank.compute);
         }
         if (!counts) return;
+        if (timed)
+            for (std::size_t kind = 0; kind < kinds.size(); ++kind) kind_sums_[source_->kinds()[kind]] += kinds[kind];
         if (std::isfinite(row.seconds) && row.seconds > 0) sample.slowest = row.seconds;
         sample.compute = compute.value();
         sample.communication = communication.value();
