@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "cluster/mpi_check.hpp"
@@ -55,12 +57,13 @@ void MpiCommunicator::add(Segment segment) {
 
 void MpiCommunicator::begin_queued() {
     while (!queued_.empty()) {
-        const Segment& segment = queued_.front();
-        if (!pending_.empty() && reducing_bytes_ + segment.reduced_bytes > 2 * largest_reduced_segment()) return;
-        reducing_bytes_ += segment.reduced_bytes;
-        pending_.push_back(MPI_REQUEST_NULL);
-        segment.begin(&pending_.back());
+        if (!pending_.empty() && reducing_bytes_ + queued_.front().reduced_bytes > 2 * largest_reduced_segment())
+            return;
+        begun_.push_back(std::move(queued_.front()));
         queued_.pop_front();
+        reducing_bytes_ += begun_.back().reduced_bytes;
+        pending_.push_back(MPI_REQUEST_NULL);
+        begun_.back().begin(&pending_.back());
     }
 }
 
@@ -94,43 +97,101 @@ void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
     });
 }
 
+void MpiCommunicator::reduce_to(int owner, Tensor segment) {
+    const MpiReduction reduction = mpi_reduction(segment.type(), Reduce::sum);
+    add({segment.bytes(), [=, this](MPI_Request* request) {
+             const bool own = owner == rank();
+             LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : segment.data(), own ? segment.data() : nullptr,
+                          static_cast<int>(segment.count()), reduction.type, reduction.operation, owner, group_->comm(),
+                          request);
+         }});
+}
+
+// counts: how many elements of the segment are whose.
+void MpiCommunicator::reduce_scatter(Tensor segment, std::vector<int> counts) {
+    struct Arguments {
+        std::vector<int> counts;
+        std::vector<char> sum;  // MPI would put it at the beginning of the segment
+    };
+    const auto own = counts.begin() + rank();
+    const Tensor part = segment.slice(std::accumulate(counts.begin(), own, std::int64_t{0}), *own);
+    const auto arguments = std::make_shared<Arguments>(Arguments{std::move(counts), std::vector<char>(part.bytes())});
+    const MpiReduction reduction = mpi_reduction(segment.type(), Reduce::sum);
+    add({segment.bytes(),
+         [=, this](MPI_Request* request) {
+             LOCKSTEP_MPI(MPI_Ireduce_scatter, segment.data(), arguments->sum.data(), arguments->counts.data(),
+                          reduction.type, reduction.operation, group_->comm(), request);
+         },
+         [=] { std::copy(arguments->sum.begin(), arguments->sum.end(), static_cast<char*>(part.data())); }});
+}
+
+// Of large parts, one of each owner's segments in turn, so that concurrent ones are reduced by different ranks. Small
+// ones together: the number of operations does not grow with the ranks.
 void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
-    std::int64_t longest = 0;
-    for (const Tensor& part : parts) longest = std::max(longest, part.count());
+    const auto step =
+        std::max(std::int64_t{1}, static_cast<std::int64_t>(largest_reduced_segment() / 2 / type_bytes(values.type())));
     begin(FlightKind::reduce_scatter, values, [&] {
-        const MpiReduction reduction = mpi_reduction(values.type(), Reduce::sum);
-        const std::size_t element = type_bytes(values.type());
-        const auto step = std::max(std::int64_t{1}, static_cast<std::int64_t>(largest_reduced_segment() / 2 / element));
-        // One segment of each owner's part in turn, so that concurrent ones are reduced by different ranks.
-        for (std::int64_t first = 0; first < longest; first += step) {
-            for (int owner = 0; owner < size(); ++owner) {
-                const Tensor part = parts[static_cast<std::size_t>(owner)];
-                const std::int64_t count = std::min(step, part.count() - first);
-                if (count <= 0) continue;
-                const Tensor segment = part.slice(first, count);
-                add({segment.bytes(), [=, this](MPI_Request* request) {
-                         const bool own = owner == rank();
-                         LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : segment.data(), own ? segment.data() : nullptr,
-                                      static_cast<int>(count), reduction.type, reduction.operation, owner,
-                                      group_->comm(), request);
-                     }});
-            }
+        if (values.count() >= step * size()) {
+            std::int64_t longest = 0;
+            for (const Tensor& part : parts) longest = std::max(longest, part.count());
+            for (std::int64_t first = 0; first < longest; first += step)
+                for (int owner = 0; owner < size(); ++owner) {
+                    const Tensor part = parts[static_cast<std::size_t>(owner)];
+                    const std::int64_t count = std::min(step, part.count() - first);
+                    if (count > 0) reduce_to(owner, part.slice(first, count));
+                }
+            return;
+        }
+        const Tensor flat = values.reshaped({values.count()});
+        for (std::int64_t first = 0; first < flat.count(); first += step) {
+            const std::int64_t last = std::min(first + step, flat.count());
+            std::vector<int> counts;
+            for (std::size_t owner = 0; owner < parts.size(); ++owner)
+                counts.push_back(static_cast<int>(
+                    std::max(std::min(last, cuts[owner + 1]) - std::max(first, cuts[owner]), std::int64_t{0})));
+            const auto most = std::max_element(counts.begin(), counts.end());
+            if (*most == last - first)
+                reduce_to(static_cast<int>(most - counts.begin()), flat.slice(first, last - first));
+            else
+                reduce_scatter(flat.slice(first, last - first), std::move(counts));
         }
     });
 }
 
+void MpiCommunicator::broadcast_from(int owner, Tensor part) {
+    for_each_segment(part.data(), part.bytes(), 1, [&](char* segment, int bytes) {
+        add({0, [=, this](MPI_Request* request) {
+                 LOCKSTEP_MPI(MPI_Ibcast, segment, bytes, MPI_BYTE, owner, group_->comm(), request);
+             }});
+    });
+}
+
+// Large parts one by one, small ones in one operation.
 void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
     begin(FlightKind::all_gather, values, [&] {
-        for (int owner = 0; owner < size(); ++owner) {
-            const Tensor part = parts[static_cast<std::size_t>(owner)];
-            for_each_segment(part.data(), part.bytes(), 1, [&](char* segment, int bytes) {
-                add({0, [=, this](MPI_Request* request) {
-                         LOCKSTEP_MPI(MPI_Ibcast, segment, bytes, MPI_BYTE, owner, group_->comm(), request);
-                     }});
-            });
+        constexpr std::size_t small_share = 64;  // 4 MiB
+        const bool one_owner =
+            std::any_of(parts.begin(), parts.end(), [&](const Tensor& part) { return part.count() == values.count(); });
+        const bool large = values.bytes() / static_cast<std::size_t>(size()) >= largest_segment() / small_share;
+        if (one_owner || large || values.count() > std::numeric_limits<int>::max()) {
+            for (int owner = 0; owner < size(); ++owner) broadcast_from(owner, parts[static_cast<std::size_t>(owner)]);
+            return;
         }
+        struct Arguments {
+            std::vector<int> counts, starts;
+        };
+        const auto arguments = std::make_shared<Arguments>();
+        for (std::size_t owner = 0; owner < parts.size(); ++owner) {
+            arguments->counts.push_back(static_cast<int>(parts[owner].count()));
+            arguments->starts.push_back(static_cast<int>(cuts[owner]));
+        }
+        const MPI_Datatype type = mpi_reduction(values.type(), Reduce::sum).type;
+        add({0, [=, this](MPI_Request* request) {
+                 LOCKSTEP_MPI(MPI_Iallgatherv, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values.data(),
+                              arguments->counts.data(), arguments->starts.data(), type, group_->comm(), request);
+             }});
     });
 }
 
@@ -141,6 +202,9 @@ void MpiCommunicator::finish_collectives() {
     while (!pending_.empty()) {
         wait_for(static_cast<int>(pending_.size()), pending_.data());
         pending_.clear();
+        for (const Segment& segment : begun_)
+            if (segment.end) segment.end();
+        begun_.clear();
         reducing_bytes_ = 0;
         begin_queued();
     }

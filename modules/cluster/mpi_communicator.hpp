@@ -36,8 +36,12 @@ class MpiCommunicator final : public Communicator {
     struct Segment {
         std::size_t reduced_bytes = 0;
         std::function<void(MPI_Request*)> begin;
+        std::function<void()> end = {};  // once it is complete; may be empty
     };
     void add(Segment segment);
+    void reduce_to(int owner, Tensor segment);
+    void reduce_scatter(Tensor segment, std::vector<int> counts);
+    void broadcast_from(int owner, Tensor part);
     void begin_queued();
 
     // Memory in use by a pending collective.
@@ -48,6 +52,7 @@ class MpiCommunicator final : public Communicator {
     Use use_;
     std::vector<std::uint64_t> noted_;  // pending collectives in the flight recorder
     std::vector<MPI_Request> pending_;
+    std::deque<Segment> begun_;  // those of pending_; MPI reads arrays that they hold
     std::size_t reducing_bytes_ = 0;
     std::deque<Segment> queued_;
     std::vector<Range> ranges_;
