@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@ class SimulatedGroup : public cluster::HostGroup {
     // answers: what all ranks together say in the first calls of all_gather_bytes.
     SimulatedGroup(int rank, int size, std::vector<std::string> answers = {})
         : rank_(rank), size_(size), answers_(std::move(answers)) {}
+    // What another rank's block in a gather differs in from this one's: changes it in place, not its size.
+    void vary(std::function<void(int rank, std::string& block)> change) { vary_ = std::move(change); }
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     void all_reduce(std::vector<double>& values, cluster::Reduce operation) override {
@@ -40,7 +43,11 @@ class SimulatedGroup : public cluster::HostGroup {
             return {answer.begin(), answer.end()};
         }
         std::vector<char> all(bytes * static_cast<std::size_t>(size_));
-        for (std::size_t at = 0; at < all.size(); at += bytes) std::memcpy(all.data() + at, data, bytes);
+        std::string block(static_cast<const char*>(data), bytes);
+        for (int rank = 0; rank < size_; ++rank) {
+            if (vary_) vary_(rank, block = std::string(static_cast<const char*>(data), bytes));
+            std::memcpy(all.data() + bytes * static_cast<std::size_t>(rank), block.data(), bytes);
+        }
         count(all.size());
         return all;
     }
@@ -62,6 +69,7 @@ class SimulatedGroup : public cluster::HostGroup {
     }
     int rank_, size_;
     std::vector<std::string> answers_;
+    std::function<void(int, std::string&)> vary_;
     std::size_t answered_ = 0;
     std::int64_t calls_ = 0;
     std::uint64_t bytes_ = 0;

@@ -148,9 +148,9 @@ void take_seat(Placement& placement, bool on_gpu, bool bind_too) {
     if (bind_too) bind_process(placement.topology, placement.seat(), on_gpu);
 }
 
-void log_placement(const Placement& placement, const Session& session, HostGroup& world) {
+void log_placement(const Placement& placement, const std::string& host, HostGroup& world) {
     const RankSeat& seat = placement.seat();
-    Line own{session.place().host, hardware_text(placement.hardware), seat_text(seat), {}};
+    Line own{host, hardware_text(placement.hardware), seat_text(seat), {}};
     if (placement.threads_given) own.seat += " (OMP_NUM_THREADS)";
     if (placement.local_rank == 0) own.remarks = placement.map.remarks;
     const std::string text = text_of(own);
@@ -159,7 +159,7 @@ void log_placement(const Placement& placement, const Session& session, HostGroup
     std::string block = text;
     block.resize(width, ' ');
     const std::vector<char> all = world.gather(block.data(), width, 0);
-    if (session.rank() != 0) return;
+    if (world.rank() != 0) return;
     std::vector<std::string> texts;
     for (std::size_t at = 0; at < all.size(); at += width) texts.emplace_back(all.data() + at, width);
 
@@ -180,7 +180,7 @@ void log_placement(const Placement& placement, const Session& session, HostGroup
     if (const std::string differences = hardware_differences(hardware); !differences.empty())
         log::warning("nodes differ, and each step waits for the slowest: {}", differences);
     if (nodes.size() > 1)
-        log::info("{} ranks on {} nodes{}", session.size(), nodes.size(), others.empty() ? ", all placed alike" : "");
+        log::info("{} ranks on {} nodes{}", world.size(), nodes.size(), others.empty() ? ", all placed alike" : "");
     if (placement.bound)
         log::detail("binding: as shown");
     else

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/format.hpp"
+
 namespace lockstep::cluster {
 namespace {
 
@@ -41,6 +43,14 @@ std::string rank_list_text(const std::vector<int>& ranks) {
         first = last + 1;
     }
     return text;
+}
+
+std::string short_rank_list_text(const std::vector<int>& ranks) {
+    constexpr std::size_t most = 80;
+    std::string text = rank_list_text(ranks);
+    const std::size_t cut = text.find(',', most);
+    if (cut == std::string::npos) return text;
+    return fmt::format("{},... ({} in all)", text.substr(0, cut), with_commas(static_cast<std::int64_t>(ranks.size())));
 }
 
 std::vector<int> rank_list_from(const std::string& text) {

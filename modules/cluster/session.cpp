@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "base/clock.hpp"
@@ -42,27 +41,11 @@ extern "C" void leave_as_agreed(int) {
 
 RankPlace find_place(int rank, int size) {
     constexpr std::size_t width = 256;
-    RankPlace place;
-    place.host = host_name();
     std::array<char, width> host{};
-    std::strncpy(host.data(), place.host.c_str(), width - 1);
+    std::strncpy(host.data(), host_name().c_str(), width - 1);
     std::vector<char> hosts(width * static_cast<std::size_t>(size));
     LOCKSTEP_MPI(MPI_Allgather, host.data(), width, MPI_BYTE, hosts.data(), width, MPI_BYTE, MPI_COMM_WORLD);
-
-    std::set<std::string> before;
-    place.local_ranks = 0;
-    place.hosts = split_texts(hosts, width);
-    for (int other = 0; other < size; ++other) {
-        const std::string& name = place.hosts[static_cast<std::size_t>(other)];
-        if (name != place.host) {
-            before.insert(name);
-            if (place.local_ranks == 0) place.node = static_cast<int>(before.size());
-            continue;
-        }
-        if (other < rank) ++place.local_rank;
-        ++place.local_ranks;
-    }
-    return place;
+    return place_among(split_texts(hosts, width), rank);
 }
 
 // One rank per node discovers the hardware and passes it on: many at once are slow on a large node.

@@ -9,17 +9,10 @@
 
 #include "base/error.hpp"
 #include "cluster/host_group.hpp"
+#include "cluster/nodes.hpp"
 #include "cluster/topology.hpp"
 
 namespace lockstep::cluster {
-
-struct RankPlace {
-    std::string host;
-    int node = 0;        // numbered by their lowest rank
-    int local_rank = 0;  // among the ranks of this node
-    int local_ranks = 1;
-    std::vector<std::string> hosts;  // of every rank
-};
 
 // The MPI library's text about itself: versions and, of MPICH, the device; several lines.
 std::string mpi_library();

@@ -26,7 +26,7 @@ void log_launch(const Launch& launch) {
     if (!devices.on_gpu() && launch.description.parallel.offload != config::Offload::none)
         log::info("parallel.offload has no effect on CPUs");
     if (!devices.why_no_gpu.empty()) log::info("not using a GPU: {}", devices.why_no_gpu);
-    cluster::log_placement(devices.placement, launch.session, *launch.control);
+    cluster::log_placement(devices.placement, launch.session.place().host, *launch.control);
     if (ranks > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; communication: {}", grid.data, grid.tensor,
                   grid.pipeline, grid.context, devices.carrier);

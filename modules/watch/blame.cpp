@@ -50,7 +50,7 @@ std::string ranks_text(const std::vector<int>& ranks, const ByRank& known) {
     const std::vector<std::string> hosts = hosts_of(ranks, known);
     std::string names = hosts.empty() ? "" : fmt::format(" ({})", fmt::join(hosts, ", "));
     if (hosts.size() > most_hosts) names = fmt::format(" (on {} nodes)", hosts.size());
-    return fmt::format("rank{} {}{}", plural(ranks.size()), cluster::rank_list_text(ranks), names);
+    return fmt::format("rank{} {}{}", plural(ranks.size()), cluster::short_rank_list_text(ranks), names);
 }
 
 ByRank by_rank(const std::vector<RankReport>& ranks) {

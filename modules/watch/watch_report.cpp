@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -197,25 +199,34 @@ std::vector<RankReport> node_report_from(const std::string& text) {
 }
 
 std::vector<Laggard> find_laggards(const std::vector<RankReport>& ranks, int size) {
-    struct Wanted {
-        std::vector<int> waiting;
+    struct Wait {
         std::string missing;
+        std::vector<int> waiting;
     };
     Waits waits(ranks);
-    std::map<int, Wanted> wanted;
-    std::set<int> waiting;
-    for (const RankReport& report : ranks)
-        for (const int other : waits.of(report)) {
-            Wanted& entry = wanted[other];
-            entry.waiting.push_back(report.flight.rank);
-            if (entry.missing.empty()) entry.missing = operation_text(*report.flight.waiting);
-            waiting.insert(report.flight.rank);
+    std::deque<Wait> all;
+    std::unordered_map<const std::vector<int>*, Wait*> known;  // by whom they wait for: equal lists are one
+    std::map<int, std::vector<const Wait*>> wanted;
+    std::unordered_set<int> waiting;
+    for (const RankReport& report : ranks) {
+        const std::vector<int>& others = waits.of(report);
+        if (others.empty()) continue;
+        Wait*& wait = known[&others];
+        if (wait == nullptr) {
+            wait = &all.emplace_back(Wait{operation_text(*report.flight.waiting), {}});
+            for (const int other : others) wanted[other].push_back(wait);
         }
+        wait->waiting.push_back(report.flight.rank);
+        waiting.insert(report.flight.rank);
+    }
     std::vector<Laggard> laggards;
-    for (auto& [rank, entry] : wanted) {
-        if (rank < 0 || rank >= size || waiting.count(rank) != 0) continue;
-        std::sort(entry.waiting.begin(), entry.waiting.end());
-        laggards.push_back({rank, entry.missing, entry.waiting});
+    for (const auto& [rank, for_it] : wanted) {
+        if (rank < 0 || rank >= size || waiting.contains(rank)) continue;
+        Laggard& laggard = laggards.emplace_back(Laggard{rank, for_it.front()->missing, {}});
+        if (laggards.size() > most_named_laggards) continue;
+        for (const Wait* wait : for_it)
+            laggard.waiting.insert(laggard.waiting.end(), wait->waiting.begin(), wait->waiting.end());
+        std::sort(laggard.waiting.begin(), laggard.waiting.end());
     }
     const auto add = [&](int rank, const std::string& missing) {
         if (rank >= 0 && rank < size) laggards.push_back({rank, missing, {}});
@@ -242,7 +253,6 @@ double quiet_of_working(const std::vector<RankReport>& ranks) {
 
 std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size,
                               const std::vector<std::string>& hosts) {
-    constexpr std::size_t most_named = 4;
     const auto known = by_rank(ranks);
     if (const std::string silence = silence_sentence(find_silence(ranks, size), ranks); !silence.empty())
         return silence;
@@ -253,7 +263,7 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
         return index < hosts.size() ? fmt::format(" ({})", hosts[index]) : std::string();
     };
     std::string text;
-    for (std::size_t i = 0; i < std::min(laggards.size(), most_named); ++i) {
+    for (std::size_t i = 0; i < std::min(laggards.size(), most_named_laggards); ++i) {
         const Laggard& laggard = laggards[i];
         const auto found = known.find(laggard.rank);
         if (found == known.end())
@@ -264,10 +274,11 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
         if (!laggard.missing.empty() && laggard.waiting.empty()) text += ", and has not begun " + laggard.missing;
         if (!laggard.waiting.empty())
             text += fmt::format(", and rank{} {} wait{} for it at {}", plural(laggard.waiting.size()),
-                                cluster::rank_list_text(laggard.waiting), laggard.waiting.size() == 1 ? "s" : "",
+                                cluster::short_rank_list_text(laggard.waiting), laggard.waiting.size() == 1 ? "s" : "",
                                 laggard.missing);
     }
-    if (laggards.size() > most_named) text += fmt::format("; and {} more ranks", laggards.size() - most_named);
+    if (laggards.size() > most_named_laggards)
+        text += fmt::format("; and {} more ranks", laggards.size() - most_named_laggards);
     return text;
 }
 
@@ -301,6 +312,7 @@ std::string watch_report_text(const std::string& title, const std::string& sente
     const auto known = by_rank(ranks);
     Waits waited_for(ranks);
     std::vector<int> silent;
+    std::unordered_map<const std::vector<int>*, std::string> lists;
     for (int rank = 0; rank < size; ++rank) {
         const auto found = known.find(rank);
         if (found == known.end()) {
@@ -312,8 +324,11 @@ std::string watch_report_text(const std::string& title, const std::string& sente
         if (state.waiting) {
             waits = operation_text(*state.waiting);
             const std::vector<int>& missing = waited_for.of(*found->second);
-            if (!missing.empty() && !cluster::is_message(state.waiting->kind))
-                waits += ", not begun by " + cluster::rank_list_text(missing);
+            if (!missing.empty() && !cluster::is_message(state.waiting->kind)) {
+                std::string& list = lists[&missing];
+                if (list.empty()) list = cluster::short_rank_list_text(missing);
+                waits += ", not begun by " + list;
+            }
         }
         table.add_row({static_cast<std::int64_t>(rank), state.host, std::to_string(state.process),
                        std::string(state_word(*found->second)), state.step, state.region, state.quiet_seconds, waits});

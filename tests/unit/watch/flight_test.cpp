@@ -58,6 +58,16 @@ BOOST_AUTO_TEST_CASE(rank_lists_read_back) {
     BOOST_TEST(rank_list_from("1,").size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(long_rank_lists_are_cut_in_sentences) {
+    BOOST_TEST(short_rank_list_text({0, 1, 2, 5}) == "0-2,5");
+    std::vector<int> squares;
+    for (int i = 0; i < 1200; ++i) squares.push_back(i * i);
+    const std::string text = short_rank_list_text(squares);
+    BOOST_TEST(text.starts_with("0-1,4,9,16,"));
+    BOOST_TEST(text.ends_with(",... (1,200 in all)"));
+    BOOST_TEST(text.size() < 110u);
+}
+
 BOOST_AUTO_TEST_CASE(what_was_recorded_is_read) {
     const Folder folder;
     FlightRecorder recorder;

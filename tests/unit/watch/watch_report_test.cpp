@@ -92,6 +92,26 @@ BOOST_AUTO_TEST_CASE(one_that_is_stopped_where_the_others_wait_too) {
     BOOST_TEST(contains(laggards_sentence(laggards, ranks, 3), "rank 1 (n0, process 101) is stopped"));
 }
 
+BOOST_AUTO_TEST_CASE(half_of_the_ranks_behind_the_others) {
+    constexpr int size = 64;
+    std::vector<RankReport> ranks;
+    for (int rank = 0; rank < size; ++rank)
+        ranks.push_back(rank % 2 == 0 ? waiting(rank, size, 9) : working(rank, size, 8));
+    const auto laggards = find_laggards(ranks, size);
+    BOOST_TEST_REQUIRE(laggards.size() == 32u);
+    for (std::size_t i = 0; i < laggards.size(); ++i) {
+        BOOST_TEST(laggards[i].rank == static_cast<int>(2 * i + 1));
+        BOOST_TEST(laggards[i].missing == "all-reduce 9 of all (2.00 KiB)");
+        BOOST_TEST(laggards[i].waiting.size() == (i < most_named_laggards ? 32u : 0u));
+    }
+    const std::string sentence = laggards_sentence(laggards, ranks, size);
+    BOOST_TEST(
+        contains(sentence, "rank 1 (n0, process 101) works in step 7, epoch/step/backward, and ranks 0-62:2 wait"),
+        sentence);
+    BOOST_TEST(sentence.ends_with("; and 28 more ranks"), sentence);
+    BOOST_TEST(contains(watch_report_text("title", sentence, ranks, size), "not begun by 1-63:2"));
+}
+
 BOOST_AUTO_TEST_CASE(one_that_is_gone) {
     std::vector<RankReport> ranks = {waiting(0, 2, 9), working(1, 2, 8)};
     ranks[1].alive = false;
