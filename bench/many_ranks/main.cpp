@@ -35,6 +35,7 @@ constexpr Part parts[] = {
     {"rank map in the log", "start", bench::log_rank_map, nullptr, 2, 1024, 8192, 0},
     {"memory plan", "start", bench::plan_memory, nullptr, 0, 0, 64, 0},
     {"slow ranks: hosts", "start", bench::start_of_slow_ranks, nullptr, 1, 68, 512, 0},
+    {"trace: ranks and clocks", "start", bench::start_of_trace, nullptr, 40, 2048, 8192, 0},
     {"agreement on a failure", "failure", bench::agree_on_a_failure, nullptr, 5, 0, 0, 4096},
     {"trace", "step", bench::trace_steps, nullptr, 5, 300, 8192, room_for_events},
     {"slow ranks", "window", bench::windows_of_slow_ranks, nullptr, 1, 8, 512, 0},

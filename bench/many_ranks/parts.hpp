@@ -34,6 +34,7 @@ Cost agree_on_a_failure(int ranks);
 Cost pair_nodes(int ranks);  // doctor's
 
 // steps.cpp
+Cost start_of_trace(int ranks);
 Cost trace_steps(int ranks);
 Cost start_of_slow_ranks(int ranks);
 Cost windows_of_slow_ranks(int ranks);

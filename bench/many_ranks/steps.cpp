@@ -11,6 +11,18 @@
 
 namespace lockstep::bench {
 
+Cost start_of_trace(int ranks) {
+    const TemporaryFolder folder(std::filesystem::temp_directory_path().string());
+    auto group = std::make_unique<SimulatedGroup>(0, ranks);
+    const SimulatedGroup& counted = *group;
+    trace::TracerOptions options;
+    options.folder = folder.path();
+    options.rank.host = host_of(0);
+    const double start = seconds_now();
+    const trace::Tracer tracer(options, std::move(group));
+    return {seconds_now() - start, static_cast<double>(counted.bytes_received()), static_cast<double>(counted.calls())};
+}
+
 // Ten steps, of which the first and the last are sampled.
 Cost trace_steps(int ranks) {
     constexpr int steps = 10, calls_a_step = 10;
