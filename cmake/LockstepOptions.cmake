@@ -40,6 +40,8 @@ if(LOCKSTEP_FUZZ)
     endif()
     lockstep_cxx_options(-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
                          -fno-omit-frame-pointer -fprofile-instr-generate -fcoverage-mapping)
+    # Instrumented loops are not vectorized, and need not be.
+    lockstep_cxx_options(-Wno-pass-failed)
     target_link_options(lockstep_options INTERFACE -fsanitize=address,undefined -fprofile-instr-generate)
 endif()
 if(LOCKSTEP_TESTS)

@@ -118,12 +118,45 @@ Cost exchange_plan(const Said& said, RankStates& states, int rank, int ranks) {
             static_cast<double>(process_memory().peak - before) / (1 << 20)};
 }
 
+// What this rank is sent where others read the file, each its share.
+Cost resume(const Said& said, RankStates& states, int rank, int ranks) {
+    SimulatedGroup group(rank, ranks, {said.hashes, said.texts});
+    const RankState made = states.make(rank, kernels::make_cpu_backend());
+    const auto entries = train::checkpoint_entries(made.state, made.devices);
+    const std::uint64_t before = process_memory().peak;
+    const double start = seconds_now();
+    const checkpoint::Holdings holdings = checkpoint::gather_holdings(said.layout.places, entries, group);
+    checkpoint::Reading reading;
+    reading.shares = checkpoint::shares_of_blocks(said.layout, ranks);
+    reading.shares[static_cast<std::size_t>(rank)].clear();
+    checkpoint::Distributor(reading, said.layout, holdings.spreads, entries, group,
+                            checkpoint::elements_a_round(reading.readers()))
+        .distribute();
+    return {seconds_now() - start, static_cast<double>(group.bytes_received()), static_cast<double>(group.calls()),
+            static_cast<double>(process_memory().peak - before) / (1 << 20)};
+}
+
+// For both.
+std::function<Cost()> asked(int ranks, Cost (*part)(const Said&, RankStates&, int rank, int ranks)) {
+    static int asked_ranks = 0;
+    static std::shared_ptr<RankStates> states;
+    static std::shared_ptr<const Said> said;
+    if (asked_ranks != ranks) {
+        states = std::make_shared<RankStates>(ranks);
+        said = std::make_shared<const Said>(ask_all(*states, ranks));
+        asked_ranks = ranks;
+    }
+    return [=, states = states, said = said] { return part(*said, *states, ranks / 2, ranks); };
+}
+
 }  // namespace
 
 std::function<Cost()> ask_for_exchange_plan(int ranks) {
-    const auto states = std::make_shared<RankStates>(ranks);
-    const auto said = std::make_shared<const Said>(ask_all(*states, ranks));
-    return [=] { return exchange_plan(*said, *states, ranks / 2, ranks); };
+    return asked(ranks, exchange_plan);
+}
+
+std::function<Cost()> ask_for_resume(int ranks) {
+    return asked(ranks, resume);
 }
 
 }  // namespace lockstep::bench

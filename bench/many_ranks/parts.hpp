@@ -22,8 +22,9 @@ config::RunDescription description_of(int ranks);
 config::Grid grid_of(int ranks);
 std::string host_of(int rank);
 
-// checkpoint.cpp: first asks all ranks which tensors they hold, then measures what the rank in the middle makes of it.
+// checkpoint.cpp: first asks all ranks which tensors they hold, then measures what the rank in the middle does.
 std::function<Cost()> ask_for_exchange_plan(int ranks);
+std::function<Cost()> ask_for_resume(int ranks);
 
 // start.cpp
 Cost find_nodes(int ranks);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "checkpoint/holdings.hpp"
@@ -18,6 +19,11 @@ Part part_of_span(const SliceRange& piece, const Span& span) {
 
 }  // namespace
 
+int Reading::readers() const {
+    const auto none = std::count_if(shares.begin(), shares.end(), [](const auto& share) { return share.empty(); });
+    return std::max(static_cast<int>(shares.size()) - static_cast<int>(none), 1);
+}
+
 Reading reading_of(OpenFile file, const Layout& layout, int rank, int ranks) {
     Reading reading;
     reading.shares = shares_of_blocks(layout, ranks);
@@ -27,7 +33,8 @@ Reading reading_of(OpenFile file, const Layout& layout, int rank, int ranks) {
 }
 
 Distributor::Distributor(const Reading& reading, const Layout& layout, const std::vector<Spread>& spreads,
-                         const std::vector<Entry>& entries, cluster::HostGroup& group, std::int64_t elements)
+                         const std::vector<Entry>& entries, cluster::HostGroup& group, std::int64_t elements,
+                         std::int64_t most_received)
     : reading_(reading),
       layout_(layout),
       spreads_(spreads),
@@ -35,6 +42,7 @@ Distributor::Distributor(const Reading& reading, const Layout& layout, const std
       group_(group),
       rank_(group.rank()),
       elements_(elements),
+      most_received_(most_received),
       rounds_(reading.shares, elements),
       share_(reading.shares[static_cast<std::size_t>(rank_)]),
       blocks_of_file_(reading.files.size()),
@@ -100,20 +108,38 @@ void Distributor::read(int round) {
     }
 }
 
-void Distributor::prepare_receives(int round, int first, int last) {
-    for (int reader = first; reader < last; ++reader) {
-        if (reader == rank_) continue;
-        for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(reader)], round))
-            for (const auto& [held, number] : wanted_[span.place]) {
-                const Part part = part_of_span(held->piece, span);
-                if (part.count() == 0) continue;
-                const Entry& entry = entries_[static_cast<std::size_t>(number)];
-                float* const values = fp32_of(entry);
-                float* to = values ? values + part.first : traffic_.buffer(part.count());
-                traffic_.receive(reader, to, part.count());
-                if (!values) uploads_.push_back({number, part.first, part.count(), to});
-            }
+template <class Take>
+void Distributor::each_wanted(int round, int reader, Take&& take) const {
+    if (reader == rank_) return;
+    for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(reader)], round))
+        for (const Wanted& wanted : wanted_[span.place]) {
+            const Part part = part_of_span(wanted.held->piece, span);
+            if (part.count() > 0) take(wanted, part.first, part.last);
+        }
+}
+
+// Collective. The ranks from `first` on that read in one turn: as many as no rank receives too much of, but one.
+int Distributor::end_of_turn(int round, int first) {
+    const int ranks = group_.size();
+    if (elements_ * reading_.readers() <= most_received_) return ranks;
+    int last = first;
+    for (std::int64_t received = 0; last < ranks; ++last) {
+        each_wanted(round, last, [&](const Wanted&, std::int64_t from, std::int64_t to) { received += to - from; });
+        if (received > most_received_ && last > first) break;
     }
+    std::vector<std::int64_t> least = {last};
+    group_.all_reduce(least, cluster::Reduce::minimum);
+    return static_cast<int>(least[0]);
+}
+
+void Distributor::prepare_receives(int round, int first, int last) {
+    for (int reader = first; reader < last; ++reader)
+        each_wanted(round, reader, [&](const Wanted& wanted, std::int64_t from, std::int64_t to) {
+            float* const values = fp32_of(entries_[static_cast<std::size_t>(wanted.entry)]);
+            float* const place = values ? values + from : traffic_.buffer(to - from);
+            traffic_.receive(reader, place, to - from);
+            if (!values) uploads_.push_back({wanted.entry, from, to - from, place});
+        });
 }
 
 void Distributor::finish_receives() {
@@ -124,10 +150,9 @@ void Distributor::finish_receives() {
 }
 
 void Distributor::distribute() {
-    const int ranks = group_.size(), at_a_time = readers_at_a_time(elements_);
     for (int round = 0; round < rounds_.count; ++round)
-        for (int first = 0; first < ranks; first += at_a_time) {
-            const int last = std::min(first + at_a_time, ranks);
+        for (int first = 0, last = 0; first < group_.size(); first = last) {
+            last = end_of_turn(round, first);
             cluster::together(group_, [&] {
                 finish_receives();
                 if (rank_ >= first && rank_ < last) read(round);

@@ -247,7 +247,7 @@ void load_local(const LocalPlace& place, const LocalCheckpoint& checkpoint, cons
             reading.file_of_block.push_back(reading.files.size() - 1);
         }
     });
-    Distributor(reading, layout, spreads, entries, group, elements_a_round(group.size())).distribute();
+    Distributor(reading, layout, spreads, entries, group, elements_a_round(reading.readers())).distribute();
 }
 
 }  // namespace lockstep::checkpoint

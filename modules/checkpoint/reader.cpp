@@ -83,7 +83,7 @@ void load(const std::string& path, const std::vector<Entry>& entries, cluster::H
     Reading reading;
     cluster::together(group,
                       [&] { reading = reading_of(OpenFile::for_reading(path), layout, group.rank(), group.size()); });
-    Distributor(reading, layout, spreads, entries, group, elements_a_round(group.size())).distribute();
+    Distributor(reading, layout, spreads, entries, group, elements_a_round(reading.readers())).distribute();
 }
 
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {

@@ -8,7 +8,6 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::int64_t elements_in_flight = (std::int64_t{64} << 20) / std::int64_t{sizeof(float)};
 constexpr std::int64_t least_a_round = std::int64_t{1} << 14;  // avoid messages dominated by latency
 
 // Progress of one holder in a walk along a range.
@@ -159,10 +158,6 @@ std::vector<Span> cut_into_rounds(const std::vector<ChecksumBlock>& share, std::
 
 std::int64_t elements_a_round(int ranks) {
     return std::max(elements_in_flight / ranks, least_a_round);
-}
-
-int readers_at_a_time(std::int64_t elements) {
-    return static_cast<int>(std::max<std::int64_t>(elements_in_flight / elements, 1));
 }
 
 Spans spans_of_round(const std::vector<Span>& spans, int round) {

@@ -117,10 +117,10 @@ struct Span {
 };
 // Cuts a share into rounds of at most `most` elements.
 std::vector<Span> cut_into_rounds(const std::vector<ChecksumBlock>& share, std::int64_t most);
-// Elements per round of each of `ranks` shares: about 64 MiB in all, up to 1,024 ranks.
+// What a rank may receive at a time: 64 MiB.
+constexpr std::int64_t elements_in_flight = (std::int64_t{64} << 20) / std::int64_t{sizeof(float)};
+// Elements per round of each of `ranks` shares: about as many in all, up to 1,024 ranks.
 std::int64_t elements_a_round(int ranks);
-// The number of ranks that may each send `elements` at once, so that no rank receives more than about 64 MiB.
-int readers_at_a_time(std::int64_t elements);
 // The spans of one share in one round.
 struct Spans {
     std::vector<Span>::const_iterator first, last;

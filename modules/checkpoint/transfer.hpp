@@ -98,6 +98,7 @@ struct Reading {
     std::vector<std::vector<ChecksumBlock>> shares;  // per rank
     std::vector<OpenFile> files;                     // of this rank, in the order in which it reads them
     std::vector<std::size_t> file_of_block;          // per block of this rank's share
+    int readers() const;                             // ranks whose share is not empty; 1 at least
 };
 // Every rank reads about as many bytes of one file.
 Reading reading_of(OpenFile file, const Layout& layout, int rank, int ranks);
@@ -107,7 +108,8 @@ Reading reading_of(OpenFile file, const Layout& layout, int rank, int ranks);
 class Distributor {
   public:
     Distributor(const Reading& reading, const Layout& layout, const std::vector<Spread>& spreads,
-                const std::vector<Entry>& entries, cluster::HostGroup& group, std::int64_t elements);
+                const std::vector<Entry>& entries, cluster::HostGroup& group, std::int64_t elements,
+                std::int64_t most_received = elements_in_flight);
     void distribute();  // collective; every rank throws the first failure
 
   private:
@@ -118,6 +120,11 @@ class Distributor {
     const float* values_of(const Span& span);
     void forget_before(std::size_t block);
     void read(int round);
+    // Calls take(wanted, first, last) for each part that this rank wants of what another one reads in a round: elements
+    // [first, last) of what it holds.
+    template <class Take>
+    void each_wanted(int round, int reader, Take&& take) const;
+    int end_of_turn(int round, int first);
     void prepare_receives(int round, int first, int last);  // of what these ranks read
     void finish_receives();
 
@@ -127,7 +134,7 @@ class Distributor {
     const std::vector<Entry>& entries_;
     cluster::HostGroup& group_;
     const int rank_;
-    const std::int64_t elements_;
+    const std::int64_t elements_, most_received_;
     Rounds rounds_;
     const std::vector<ChecksumBlock>& share_;
     std::vector<std::vector<ChecksumBlock>> blocks_of_file_;

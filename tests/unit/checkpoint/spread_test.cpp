@@ -243,9 +243,7 @@ BOOST_AUTO_TEST_CASE(a_share_is_cut_into_rounds) {
     BOOST_TEST(elements_a_round(1) == 16 << 20);
     BOOST_TEST(elements_a_round(16) == 1 << 20);
     BOOST_TEST(elements_a_round(1 << 20) > 0);
-    for (const int ranks : {1, 3, 1000, 1024}) BOOST_TEST(readers_at_a_time(elements_a_round(ranks)) >= ranks);
-    BOOST_TEST(readers_at_a_time(elements_a_round(100'000)) == 1024);
-    BOOST_TEST(readers_at_a_time(1 << 30) == 1);
+    for (const int ranks : {1, 3, 1000, 1024}) BOOST_TEST(ranks * elements_a_round(ranks) <= elements_in_flight);
 }
 
 BOOST_AUTO_TEST_CASE(what_ranks_say_of_their_entries_is_understood) {
