@@ -1,5 +1,8 @@
 // What the start of a run costs a rank for being one of many.
-#include <cstdio>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -57,15 +60,24 @@ std::string host_of(int rank) {
     return fmt::format("node{:06}", rank / ranks_per_node);
 }
 
-// Behind one all-gather of 256 bytes of each, of the last rank.
+// What the last rank does in an all-gather of the hosts' names, and after it.
 Cost find_nodes(int ranks) {
     constexpr std::size_t width = 256;
-    std::vector<std::string> hosts;
-    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(host_of(rank));
+    SimulatedGroup group(ranks - 1, ranks);
+    group.vary([](int rank, std::string& block) { block.replace(0, host_of(rank).size(), host_of(rank)); });
+    std::string own = host_of(ranks - 1);
+    own.resize(width, '\0');
     const double start = seconds_now();
+    std::vector<std::string> hosts;
+    {
+        const std::vector<char> all = group.all_gather_bytes(own.data(), width);
+        for (std::size_t at = 0; at < all.size(); at += width)
+            hosts.emplace_back(all.data() + at, strnlen(all.data() + at, width));
+    }
     const cluster::RankPlace place = cluster::place_among(std::move(hosts), ranks - 1);
-    if (place.local_ranks != ranks_per_node) throw fault_error("the nodes were not found");
-    return {seconds_now() - start, static_cast<double>(width) * ranks, 1};
+    if (place.local_ranks != ranks_per_node || place.node != ranks / ranks_per_node - 1)
+        throw fault_error("the nodes were not found");
+    return {seconds_now() - start, static_cast<double>(group.bytes_received()), static_cast<double>(group.calls())};
 }
 
 Cost make_grid(int ranks) {

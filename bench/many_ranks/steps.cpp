@@ -1,5 +1,6 @@
 // What every step, or every window of steps, costs a rank for being one of many.
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "base/clock.hpp"

@@ -42,6 +42,12 @@ class MpiTransfer final : public Transfer {
 
 }  // namespace
 
+MpiCommunicator::~MpiCommunicator() {
+    // After a failure, MPI may still read and write what its operations were given.
+    static std::vector<std::deque<Segment>> never_complete;
+    if (!begun_.empty()) never_complete.push_back(std::move(begun_));
+}
+
 void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
     const FlightScope noted(group_->note(FlightKind::all_reduce, values.bytes()));
     group_->meet("all-reduce", values.bytes());
@@ -115,10 +121,11 @@ void MpiCommunicator::reduce_scatter(Tensor segment, std::vector<int> counts) {
     };
     const auto own = counts.begin() + rank();
     const Tensor part = segment.slice(std::accumulate(counts.begin(), own, std::int64_t{0}), *own);
-    const auto arguments = std::make_shared<Arguments>(Arguments{std::move(counts), std::vector<char>(part.bytes())});
+    const auto arguments = std::make_shared<Arguments>(Arguments{std::move(counts), {}});
     const MpiReduction reduction = mpi_reduction(segment.type(), Reduce::sum);
     add({segment.bytes(),
          [=, this](MPI_Request* request) {
+             arguments->sum.resize(part.bytes());
              LOCKSTEP_MPI(MPI_Ireduce_scatter, segment.data(), arguments->sum.data(), arguments->counts.data(),
                           reduction.type, reduction.operation, group_->comm(), request);
          },
@@ -126,7 +133,7 @@ void MpiCommunicator::reduce_scatter(Tensor segment, std::vector<int> counts) {
 }
 
 // Of large parts, one of each owner's segments in turn, so that concurrent ones are reduced by different ranks. Small
-// ones together: the number of operations does not grow with the ranks.
+// parts share operations, whose number then does not grow with the ranks.
 void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
     const auto step =
@@ -171,11 +178,11 @@ void MpiCommunicator::broadcast_from(int owner, Tensor part) {
 void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
     begin(FlightKind::all_gather, values, [&] {
-        constexpr std::size_t small_share = 64;  // 4 MiB
-        const bool one_owner =
-            std::any_of(parts.begin(), parts.end(), [&](const Tensor& part) { return part.count() == values.count(); });
-        const bool large = values.bytes() / static_cast<std::size_t>(size()) >= largest_segment() / small_share;
-        if (one_owner || large || values.count() > std::numeric_limits<int>::max()) {
+        const std::size_t large = largest_segment() / 64;  // 4 MiB
+        const bool one_by_one = std::any_of(parts.begin(), parts.end(), [&](const Tensor& part) {
+            return part.bytes() >= large || part.count() == values.count();
+        });
+        if (one_by_one || values.count() > std::numeric_limits<int>::max()) {
             for (int owner = 0; owner < size(); ++owner) broadcast_from(owner, parts[static_cast<std::size_t>(owner)]);
             return;
         }

@@ -16,6 +16,7 @@ namespace lockstep::cluster {
 class MpiCommunicator final : public Communicator {
   public:
     MpiCommunicator(std::shared_ptr<MpiGroup> group, Use use) : group_(std::move(group)), use_(use) {}
+    ~MpiCommunicator() override;
     int rank() const override { return group_->rank(); }
     int size() const override { return group_->size(); }
     void all_reduce(Tensor values, Reduce operation) override;
@@ -40,6 +41,7 @@ class MpiCommunicator final : public Communicator {
     };
     void add(Segment segment);
     void reduce_to(int owner, Tensor segment);
+    // Needs memory of this rank's part beside what a reduction takes, while it is pending.
     void reduce_scatter(Tensor segment, std::vector<int> counts);
     void broadcast_from(int owner, Tensor part);
     void begin_queued();
@@ -52,7 +54,7 @@ class MpiCommunicator final : public Communicator {
     Use use_;
     std::vector<std::uint64_t> noted_;  // pending collectives in the flight recorder
     std::vector<MPI_Request> pending_;
-    std::deque<Segment> begun_;  // those of pending_; MPI reads arrays that they hold
+    std::deque<Segment> begun_;  // those of pending_; MPI reads and writes arrays that they hold
     std::size_t reducing_bytes_ = 0;
     std::deque<Segment> queued_;
     std::vector<Range> ranges_;

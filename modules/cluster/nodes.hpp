@@ -13,6 +13,7 @@ struct RankPlace {
     int local_ranks = 1;
     std::vector<std::string> hosts;  // of every rank
 };
+// Of one rank, from the host names of all.
 RankPlace place_among(std::vector<std::string> hosts, int rank);
 
 // Which node each rank is on, numbered by their lowest ranks.

@@ -32,7 +32,8 @@ Placement place_alone(const std::vector<std::string>& gpus);
 // Sets the number of threads and binds, if asked to.
 void take_seat(Placement& placement, bool on_gpu, bool bind_too);
 
-// Collective: rank 0 logs the rank map of the first node and of each that differs from it, and any imbalance.
+// Collective; `host`: this rank's. Rank 0 logs the rank map of the first node and of each that differs from it, and any
+// imbalance.
 void log_placement(const Placement& placement, const std::string& host, HostGroup& world);
 
 }  // namespace lockstep::cluster

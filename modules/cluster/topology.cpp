@@ -1,14 +1,8 @@
 #include "cluster/topology.hpp"
 
-#include <fcntl.h>
 #include <hwloc.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdint>
 #include <string_view>
 
@@ -50,36 +44,6 @@ void check_numbers(std::string_view xml, const std::string& path) {
     }
 }
 
-// The terminating zero belongs to the buffer.
-bool load_xml(hwloc_topology_t topology, const std::string& xml) {
-    return hwloc_topology_set_xmlbuffer(topology, xml.c_str(), static_cast<int>(xml.size() + 1)) == 0 &&
-           hwloc_topology_load(topology) == 0;
-}
-
-// hwloc may crash on damaged XML, or not come to an end. So another process tries it first, and what hwloc or a library
-// below MPI prints then is not shown.
-bool can_be_tried(const std::string& xml) {
-    constexpr rlim_t seconds = 10;  // of CPU time
-    const pid_t child = ::fork();
-    if (child < 0) throw fault_error("cannot start a process: {}", system_error_text());
-    if (child == 0) {
-        for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
-        const rlimit limit{seconds, seconds}, no_core{0, 0};
-        const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-        if (nowhere < 0 || ::dup2(nowhere, STDERR_FILENO) < 0 || ::setrlimit(RLIMIT_CPU, &limit) != 0 ||
-            ::setrlimit(RLIMIT_CORE, &no_core) != 0)
-            ::_exit(0);
-        hwloc_topology_t topology = started();
-        prepare(topology, 0);
-        static_cast<void>(load_xml(topology, xml));
-        ::_exit(0);
-    }
-    int status = 0;
-    while (::waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) throw fault_error("cannot wait for a process: {}", system_error_text());
-    return status == 0;
-}
-
 }  // namespace
 
 void Topology::Destroy::operator()(hwloc_topology* topology) const {
@@ -107,7 +71,9 @@ Topology Topology::from_xml(const std::string& path) {
     check_numbers(text, path);
     Topology result(started());
     prepare(result.get(), 0);
-    if (!can_be_tried(text) || !load_xml(result.get(), text))
+    // including the terminating zero
+    if (hwloc_topology_set_xmlbuffer(result.get(), text.c_str(), static_cast<int>(text.size() + 1)) != 0 ||
+        hwloc_topology_load(result.get()) != 0)
         throw damaged_error(
             "{} is damaged: hwloc {} cannot read this topology; write it again with: lstopo --force --of xml {}", path,
             HWLOC_VERSION, path);
@@ -117,7 +83,8 @@ Topology Topology::from_xml(const std::string& path) {
 Topology Topology::shared(const std::string& xml) {
     Topology result(started());
     prepare(result.get(), HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
-    if (!load_xml(result.get(), xml))
+    if (hwloc_topology_set_xmlbuffer(result.get(), xml.c_str(), static_cast<int>(xml.size() + 1)) != 0 ||
+        hwloc_topology_load(result.get()) != 0)
         throw fault_error("hwloc cannot read the topology from local rank 0: {}", system_error_text());
     return result;
 }

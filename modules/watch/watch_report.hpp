@@ -22,9 +22,10 @@ std::vector<RankReport> node_report_from(const std::string& text);
 struct Laggard {
     int rank = 0;
     std::string missing;       // "all-reduce 17 of replicas (32.00 MiB)"; "" if unknown
-    std::vector<int> waiting;  // the ranks that wait for it, ascending; only of the first few laggards
+    std::vector<int> waiting;  // the ranks that wait for it, ascending; only of the first most_named_laggards
 };
-constexpr std::size_t most_named_laggards = 4;  // half the ranks may wait for the other half
+// Laggards that a sentence names; only these list who waits, since half of the ranks may wait for the other half.
+constexpr std::size_t most_named_laggards = 4;
 // "all-reduce 17 of replicas (32.00 MiB)"
 std::string operation_text(const FlightOperation& operation);
 

@@ -1,5 +1,6 @@
-// Preloaded before MPI, counts a rank's calls and the bytes that it receives in them, by MPI's profiling interface:
-// lines "allgather 12 3072" in the file $LOCKSTEP_MPI_CALLS.RANK. Nonblocking calls count as their blocking twins.
+// Preloaded before MPI, counts a rank's collectives and messages of the kinds that the modules use, and the bytes that
+// it receives in them, by MPI's profiling interface: lines "allgather 12 3072" in the file $LOCKSTEP_MPI_CALLS.RANK.
+// Nonblocking calls count as their blocking twins.
 #include <mpi.h>
 
 #include <cstdio>

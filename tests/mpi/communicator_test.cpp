@@ -218,6 +218,17 @@ BOOST_AUTO_TEST_CASE(reduce_scatter_of_all_kinds_of_parts) {
         for (std::int64_t i = cuts[own]; i < cuts[own + 1]; ++i)
             BOOST_TEST(got[static_cast<std::size_t>(i)] == sum_over(all, i));
     }
+    // Two bytes, whose sums are this program's own operation.
+    for (const auto& cuts : cuts_among(session->size())) {
+        std::vector<std::uint16_t> ones(static_cast<std::size_t>(cuts.back()), bf16_bits(1));
+        const Values<std::uint16_t> halves(Type::bf16, ones);
+        world().begin_reduce_scatter(halves, cuts);
+        world().finish_collectives();
+        const std::vector<std::uint16_t> got = halves.get();
+        const auto own = static_cast<std::size_t>(session->rank());
+        for (std::int64_t i = cuts[own]; i < cuts[own + 1]; ++i)
+            BOOST_TEST(bf16_value(got[static_cast<std::size_t>(i)]) == static_cast<float>(session->size()));
+    }
     // Another type: whole numbers are exact.
     const Values<std::int32_t> integers(Type::int32, std::vector<std::int32_t>(all.size(), session->rank() + 1));
     std::vector<std::int64_t> ones(all.size() + 1);

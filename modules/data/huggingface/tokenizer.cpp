@@ -150,7 +150,7 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
     Divider divider_;
     PairEncoder pairs_;
     std::unordered_map<std::int32_t, std::string> spellings_;  // a damaged file may number few tokens by millions
-    std::int64_t vocabulary_ = 0;                              // the largest number and 1
+    std::int64_t vocabulary_ = 0;                              // the largest number + 1
     std::int32_t boundary_ = -1;
     mutable std::mutex guard_;
     mutable std::vector<std::unique_ptr<Worker>> idle_;

@@ -1,5 +1,6 @@
 // Parts of local checkpoints: names, who keeps whose, which belong together, and which count.
 #define BOOST_TEST_MODULE checkpoint_parts
+#include <array>
 #include <boost/test/unit_test.hpp>
 
 #include "checkpoint/courses.hpp"
@@ -31,6 +32,20 @@ BOOST_AUTO_TEST_CASE(names_are_read_back) {
                               "step-00000100.h5.part-0003-of-0008.copy.copy", "step-00000100.h5.part--001-of-0008",
                               ".part--of-", "step-00000100.h5.part-0003", ""})
         BOOST_TEST(!part_of(other), other);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_finds_its_place_among_the_hosts) {
+    const std::vector<std::string> hosts = {"b", "a", "b", "c", "a", "b"};
+    const std::vector<std::array<int, 3>> places = {{0, 0, 3}, {1, 0, 2}, {0, 1, 3}, {2, 0, 1}, {1, 1, 2}, {0, 2, 3}};
+    for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+        const cluster::RankPlace place = cluster::place_among(hosts, static_cast<int>(rank));
+        BOOST_TEST(place.host == hosts[rank]);
+        BOOST_TEST(place.node == places[rank][0]);
+        BOOST_TEST(place.node == cluster::number_nodes(hosts)[rank]);
+        BOOST_TEST(place.local_rank == places[rank][1]);
+        BOOST_TEST(place.local_ranks == places[rank][2]);
+        BOOST_TEST(place.hosts == hosts);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(partners_are_a_ring_of_nodes) {
