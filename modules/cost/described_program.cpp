@@ -53,8 +53,7 @@ void append(Operations& list, const Operations& more) {
 class Megatron {
   public:
     Megatron(const Job& job, const ModelLoad& load, const Layout& layout)
-        : job_(job),
-          program_(job.program),
+        : program_(job.program),
           load_(load),
           layout_(layout),
           model_(load.shape),
@@ -148,7 +147,6 @@ class Megatron {
         return {scores(), times(3, sums()), moved(program_.score_passes_backward * score_bytes())};
     }
 
-    const Job& job_;
     const Program& program_;
     const ModelLoad& load_;
     const Layout& layout_;

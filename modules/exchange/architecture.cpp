@@ -192,7 +192,7 @@ std::vector<Correspondence> correspondences(const Architecture& architecture, co
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model))) {
         const auto [pattern, number] = table_name(parameter.name);
         const auto pair = std::find_if(architecture.names.begin(), architecture.names.end(),
-                                       [&](const NamePair& each) { return each.ours == pattern; });
+                                       [&, &ours = pattern](const NamePair& each) { return each.ours == ours; });
         if (pair == architecture.names.end())
             throw fault_error("{} has no name for {}", architecture.name, parameter.name);
         Correspondence names;
