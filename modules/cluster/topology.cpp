@@ -2,6 +2,8 @@
 
 #include <hwloc.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -26,6 +28,17 @@ hwloc_topology_t started() {
     return topology;
 }
 
+// Whether hwloc takes the object for a processing unit or a memory node: whatever follows these letters, in either
+// case.
+bool has_number(std::string_view tag) {
+    constexpr std::string_view key = "type=\"";
+    const std::size_t place = tag.find(key);
+    if (place == std::string_view::npos) return false;
+    std::string type(tag.substr(place + key.size(), 4));
+    for (char& letter : type) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return type.starts_with("pu") || type == "numa" || type == "node";
+}
+
 // hwloc sets a bit for the number of each processing unit and memory node, and gives one without a number the largest:
 // 512 MiB for a bit.
 void check_numbers(std::string_view xml, const std::string& path) {
@@ -33,13 +46,15 @@ void check_numbers(std::string_view xml, const std::string& path) {
     constexpr std::string_view object = "<object ", key = "os_index=\"";
     for (std::size_t at = xml.find(object); at != std::string_view::npos; at = xml.find(object, at + 1)) {
         const std::string_view tag = xml.substr(at, xml.find('>', at) - at);
-        if (tag.find("type=\"PU\"") == std::string_view::npos &&
-            tag.find("type=\"NUMANode\"") == std::string_view::npos)
-            continue;
-        std::uint64_t number = most;
-        if (const std::size_t place = tag.find(key); place != std::string_view::npos)
+        if (!has_number(tag)) continue;
+        std::uint64_t largest = most;
+        for (std::size_t place = tag.find(key); place != std::string_view::npos; place = tag.find(key, place + 1)) {
+            std::uint64_t number = most;
             std::from_chars(tag.data() + place + key.size(), tag.data() + tag.size(), number);
-        if (number >= most)
+            largest = largest == most ? number : std::max(largest, number);
+            if (largest >= most) break;
+        }
+        if (largest >= most)
             throw damaged_error("{} is damaged: a processing unit or NUMA node has no number below {}", path, most);
     }
 }

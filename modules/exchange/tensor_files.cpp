@@ -90,6 +90,7 @@ std::uint64_t TensorFiles::bytes() const {
 }
 
 void read_elements(const TensorFiles::Place& place, std::int64_t first, std::int64_t count, float* to) {
+    if (count == 0) return;
     const Type type = compute_type(*place.tensor, place.file->path());
     const std::size_t size = type_bytes(type);
     const std::byte* from = place.file->data(*place.tensor) + static_cast<std::size_t>(first) * size;

@@ -50,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::write_file(base == 3 ? "step-00000007.h5.part-0001-of-0002" : "step-00000007.h5", bases[base]);
     fuzz::edit_hdf5(path, choices);
     if (forged) fuzz::forge_checksums(path);
-    fuzz::judge(bases[base].size(), [&] {
+    constexpr std::uint64_t huge_page = std::uint64_t{2} << 20;  // which blocks are read into
+    const auto read = [&] {
         if (reader == 0)
             config::parse_foreign_description(checkpoint::read_contents(path).run_description, path);
         else if (reader == 1)
@@ -59,6 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             load_all(path);
         else
             read_through(path);
-    });
+    };
+    fuzz::judge(bases[base].size(), read, huge_page);
     return 0;
 }
