@@ -102,38 +102,44 @@ Said ask_all(RankStates& states, int ranks) {
     return said;
 }
 
-Cost exchange_plan(const Said& said, RankStates& states, int rank, int ranks) {
+// Learns who holds what and goes on with it; `use` returns the bytes that count.
+template <class Use>
+Cost with_holdings(const Said& said, RankStates& states, int rank, int ranks, Use&& use) {
     SimulatedGroup group(rank, ranks, {said.hashes, said.texts});
     const RankState made = states.make(rank, kernels::make_cpu_backend());
     const auto entries = train::checkpoint_entries(made.state, made.devices);
     const std::uint64_t before = process_memory().peak;
     const double start = seconds_now();
     const checkpoint::Holdings holdings = checkpoint::gather_holdings(said.layout.places, entries, group);
-    const auto received = static_cast<double>(group.bytes_received());
-    checkpoint::Collector collector(said.layout, holdings.spreads, entries, group, checkpoint::elements_a_round(ranks));
-    collector.check_cover();
-    checkpoint::Snapshot blocks;
-    if (collector.collect(blocks)) throw fault_error("the blocks were not collected");
-    return {seconds_now() - start, received, static_cast<double>(group.calls()),
+    const std::uint64_t received = use(holdings, entries, group);
+    return {seconds_now() - start, static_cast<double>(received), static_cast<double>(group.calls()),
             static_cast<double>(process_memory().peak - before) / (1 << 20)};
+}
+
+// Without the blocks themselves, which do not grow with the ranks.
+Cost exchange_plan(const Said& said, RankStates& states, int rank, int ranks) {
+    return with_holdings(said, states, rank, ranks, [&](const auto& holdings, const auto& entries, auto& group) {
+        const std::uint64_t received = group.bytes_received();
+        checkpoint::Collector collector(said.layout, holdings.spreads, entries, group,
+                                        checkpoint::elements_a_round(ranks));
+        collector.check_cover();
+        checkpoint::Snapshot blocks;
+        if (collector.collect(blocks)) throw fault_error("the blocks were not collected");
+        return received;
+    });
 }
 
 // What this rank is sent where others read the file, each its share.
 Cost resume(const Said& said, RankStates& states, int rank, int ranks) {
-    SimulatedGroup group(rank, ranks, {said.hashes, said.texts});
-    const RankState made = states.make(rank, kernels::make_cpu_backend());
-    const auto entries = train::checkpoint_entries(made.state, made.devices);
-    const std::uint64_t before = process_memory().peak;
-    const double start = seconds_now();
-    const checkpoint::Holdings holdings = checkpoint::gather_holdings(said.layout.places, entries, group);
-    checkpoint::Reading reading;
-    reading.shares = checkpoint::shares_of_blocks(said.layout, ranks);
-    reading.shares[static_cast<std::size_t>(rank)].clear();
-    checkpoint::Distributor(reading, said.layout, holdings.spreads, entries, group,
-                            checkpoint::elements_a_round(reading.readers()))
-        .distribute();
-    return {seconds_now() - start, static_cast<double>(group.bytes_received()), static_cast<double>(group.calls()),
-            static_cast<double>(process_memory().peak - before) / (1 << 20)};
+    return with_holdings(said, states, rank, ranks, [&](const auto& holdings, const auto& entries, auto& group) {
+        checkpoint::Reading reading;
+        reading.shares = checkpoint::shares_of_blocks(said.layout, ranks);
+        reading.shares[static_cast<std::size_t>(rank)].clear();
+        checkpoint::Distributor(reading, said.layout, holdings.spreads, entries, group,
+                                checkpoint::elements_a_round(reading.readers()))
+            .distribute();
+        return group.bytes_received();
+    });
 }
 
 // For both.

@@ -43,7 +43,7 @@ constexpr Part parts[] = {
     {"trace", "step", bench::trace_steps, nullptr, 5, 300, 8192, room_for_events},
     {"slow ranks", "window", bench::windows_of_slow_ranks, nullptr, 1, 8, 512, 0},
     {"checkpoint: who holds what", "write", nullptr, bench::ask_for_exchange_plan, 50, 500, 1024, 0},
-    {"checkpoint: resume", "start", nullptr, bench::ask_for_resume, 400, 500, 1024, 16 << 20},
+    {"checkpoint: resume", "start", nullptr, bench::ask_for_resume, 64, 500, 1024, 16 << 20},
     {"watchdog: one rank behind", "report", bench::report_one_behind, nullptr, 0, 8192, 8192, 0},
     {"watchdog: half behind", "report", bench::report_half_behind, nullptr, 0, 8192, 8192, 0},
     {"doctor: pairs of nodes", "run", bench::pair_nodes, nullptr, 17, 0, 64, 0}};
