@@ -21,6 +21,7 @@
 #include "model/parameters.hpp"
 #include "optim/registry.hpp"
 #include "parameter_list.hpp"
+#include "run_status.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -252,7 +253,10 @@ void add_inspect(CLI::App& program, Action& action) {
                                   options->file.empty() ? "--preset" : options->file);
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");
-            if (kind == FileKind::run_folder) return inspect_run_folder(options->file, options->keys, format);
+            if (kind == FileKind::run_folder) {
+                fmt::print("{}", run_status(options->file, options->keys, format));
+                return 0;
+            }
             if (!options->keys.empty())
                 throw usage_error("--print is for run descriptions and run folders, not for {}",
                                   options->file.empty() ? "--preset" : options->file);

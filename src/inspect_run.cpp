@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/plural.hpp"
-#include "checkpoint/part_files.hpp"
 #include "config/plain_value.hpp"
 #include "hdf5/hdf5.hpp"
 #include "layout/memory_plan.hpp"
@@ -24,6 +22,7 @@
 #include "model/parameters.hpp"
 #include "optim/weight_groups.hpp"
 #include "parameter_list.hpp"
+#include "run_status.hpp"
 #include "train/initial_model.hpp"
 
 namespace lockstep::commands {
@@ -31,31 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-void print_values(const std::vector<std::string>& values) {
-    if (values.size() == 1 && values.front().empty()) return;
-    for (const std::string& value : values) fmt::print("{}\n", value);
-}
-
-std::string plain(const Json& value) {
-    if (value.is_null()) return "";
-    if (value.is_array()) {
-        std::string text;
-        for (const Json& each : value) text += (text.empty() ? "" : " ") + plain(each);
-        return text;
-    }
-    return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-[[noreturn]] void refuse_folder(const std::string& path, const std::string& status_file, const std::string& problem) {
-    exchange::check_has_config(path);
-    if (const std::vector<std::string> all = checkpoint::list_checkpoints(path); !all.empty())
-        throw usage_error("{} is a folder of checkpoints; name one of them, such as {}", path, all.back());
-    if (const std::vector<std::string> parts = checkpoint::list_parts(path); !parts.empty())
-        throw usage_error("{} is a folder of parts of local checkpoints; name one of them, such as {}", path,
-                          parts.back());
-    throw usage_error("{} cannot be read: {}; name a run folder", status_file, problem);
-}
 
 }  // namespace
 
@@ -140,7 +114,7 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
     if (!keys.empty()) {
         std::vector<std::string> values;
         for (const std::string& key : keys) values.push_back(config::plain_value(description, key));
-        print_values(values);
+        fmt::print("{}", lines_of(values));
         return 0;
     }
     config::check(description);
@@ -188,34 +162,6 @@ int print_most_ranks(const std::string& path, const std::vector<std::string>& se
                           why.empty() ? fmt::format("its grid needs {}", fewest.ranks()) : why);
     }
     fmt::print("{}\n", ranks);
-    return 0;
-}
-
-int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format) {
-    const fs::path file = fs::path(path) / "status.json";
-    std::ifstream stream(file);
-    if (!stream) refuse_folder(path, file.string(), system_error_text());
-    const Json status = Json::parse(stream, nullptr, false);
-    if (!status.is_object()) throw damaged_error("{} is damaged: it is not a JSON object", file.string());
-    if (keys.empty()) {
-        if (format == TableFormat::json) {
-            fmt::print("{}\n", status.dump(2));
-            return 0;
-        }
-        for (const auto& [key, value] : status.items()) fmt::print("{} = {}\n", key, plain(value));
-        return 0;
-    }
-    std::vector<std::string> known, values;
-    for (const auto& [key, value] : status.items()) known.push_back(key);
-    for (const std::string& key : keys) {
-        if (!status.contains(key)) {
-            const std::string near = nearest_name(key, known);
-            throw usage_error("{} has no key {}{}", file.string(), key,
-                              near.empty() ? "" : " (did you mean " + near + "?)");
-        }
-        values.push_back(plain(status.at(key)));
-    }
-    print_values(values);
     return 0;
 }
 

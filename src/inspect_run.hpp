@@ -1,4 +1,4 @@
-// lockstep inspect for runs: the description before the start, the run folder afterwards.
+// lockstep inspect for runs before their start.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,5 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
                         const std::vector<std::string>& keys, TableFormat format, bool details);
 // The most ranks, `limit` at most, that the description can be trained on. Usage error if none.
 int print_most_ranks(const std::string& path, const std::vector<std::string>& settings, std::int64_t limit);
-// status.json of a run folder, or only the values of `keys`.
-int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format);
 
 }  // namespace lockstep::commands

@@ -7,6 +7,7 @@
 #include "analysis/exchange/formats.hpp"
 #include "analysis/load/configuration.hpp"
 #include "base/error.hpp"
+#include "base/json_text.hpp"
 #include "base/log.hpp"
 #include "config/run_description.hpp"
 
@@ -168,8 +169,9 @@ void write_mllog(const trace::Run& run, Output& output) {
             last = step.step;
         }
     const std::int64_t wanted = description.schedule.steps;
-    const Json status = Json::parse(status_of(run), nullptr, false);
-    const bool finished = wanted > 0 ? last >= wanted : status.is_object() && status.value("state", "") == "finished";
+    const auto status = parse_json<Json>(status_of(run));
+    const bool finished =
+        wanted > 0 ? last >= wanted : status.is_object() && status.value("state", Json()) == "finished";
     training.finish(finished ? "success" : "aborted");
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include "base/error.hpp"
+#include "base/json_text.hpp"
 #include "base/whole_file.hpp"
 
 namespace lockstep::analysis {
@@ -122,7 +123,7 @@ Json json_of(const PredictionFile& prediction) {
 
 PredictionFile read_prediction(const std::string& path) {
     const std::string text = read_text_file(path);
-    const Json json = Json::parse(text, nullptr, false);
+    const auto json = parse_json<Json>(text);
     if (json.is_discarded() || !json.is_object() || json.value("format", Json()) != format_name) {
         if (json.is_discarded() && text.find(format_name) != std::string::npos)
             throw damaged_error("the prediction {} is not whole JSON; recreate it with lockstep-analyze predict", path);

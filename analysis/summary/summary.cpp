@@ -11,6 +11,7 @@
 #include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"
 #include "base/format.hpp"
+#include "base/json_text.hpp"
 #include "base/table.hpp"
 
 namespace lockstep::analysis {
@@ -345,7 +346,7 @@ void validation_table(Page& page, const Validations& validations) {
 
 void status_sentences(Page& page, const Summary& summary) {
     if (summary.status.empty()) return;
-    const auto status = nlohmann::ordered_json::parse(summary.status, nullptr, false);
+    const auto status = parse_json<nlohmann::ordered_json>(summary.status);
     if (!status.is_object()) return page.sentence("Final status unknown: status.json cannot be read.");
     std::string words;
     for (const auto& [key, value] : status.items())

@@ -4,6 +4,7 @@
 
 #include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"
+#include "base/json_text.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -107,7 +108,7 @@ Json json_of(const Summary& summary) {
     Json all = Json::object();
     Json& configuration = all["configuration"] = Json::object();
     for (const Setting& setting : summary.configuration) configuration[setting.key] = json_cell(setting.value);
-    const Json status = Json::parse(summary.status, nullptr, false);
+    const auto status = parse_json<Json>(summary.status);
     all["path"] = summary.path;
     all["status"] = status.is_discarded() ? Json(nullptr) : status;
     Json& totals = all["totals"] = json_totals(figures.all);

@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/format.hpp"
-#include "base/json_number.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::calibrate {
 namespace {
 
 using cluster::Axis;
-using Json = nlohmann::ordered_json;
 
 constexpr double slow_share = 0.7, slower_than_before_share = 0.6;
 constexpr std::size_t most_sentences = 8, most_named = 8;
@@ -75,6 +72,10 @@ std::string who(const MeasuredGroup& group, const RateTable& table) {
 
 const char* rate_name(RateKind kind) {
     return kind_texts[kind].name;
+}
+
+const char* rate_unit(RateKind kind) {
+    return kind_texts[kind].unit;
 }
 
 std::vector<int> measured_together(RateKind kind, int rank, const config::Grid& shape) {
@@ -182,55 +183,6 @@ std::vector<std::string> slow_ones(const RateTable& table) {
         sentences.push_back(fmt::format("{} more ranks or groups are below {:.0f} % of the median of their kind",
                                         slow - most_sentences, 100 * slow_share));
     return sentences;
-}
-
-std::string to_json(const LaunchRates& rates) {
-    Json kinds = Json::object();
-    for (std::size_t number = 0; number < rate_kinds; ++number) {
-        const LaunchRates::Kind& kind = rates.kinds[number];
-        if (kind.groups == 0) continue;
-        Json entry = {{"unit", std::string(kind_texts[number].unit) + "/s"},
-                      {"median", kind.median},
-                      {"lowest", kind.lowest},
-                      {"seconds", kind.seconds},
-                      {"ranks_of_a_group", kind.ranks},
-                      {"groups", kind.groups}};
-        if (kind.latency > 0) entry["latency_seconds"] = kind.latency;
-        kinds[kind_texts[number].name] = std::move(entry);
-    }
-    const Json all = {{"time", rates.time},     {"ranks", rates.ranks},         {"hosts", rates.hosts},
-                      {"device", rates.device}, {"precision", rates.precision}, {"rates", std::move(kinds)}};
-    return all.dump(2) + "\n";
-}
-
-std::optional<LaunchRates> rates_from_json(const std::string& text) {
-    try {
-        const Json all = Json::parse(text);
-        if (!is_whole<int>(all.at("ranks"))) return std::nullopt;
-        LaunchRates rates;
-        all.at("time").get_to(rates.time);
-        all.at("ranks").get_to(rates.ranks);
-        all.at("hosts").get_to(rates.hosts);
-        all.at("device").get_to(rates.device);
-        all.at("precision").get_to(rates.precision);
-        const Json& kinds = all.at("rates");
-        for (std::size_t number = 0; number < rate_kinds; ++number) {
-            const auto entry = kinds.find(kind_texts[number].name);
-            if (entry == kinds.end()) continue;
-            if (!is_whole<int>(entry->at("ranks_of_a_group")) || !is_whole<int>(entry->at("groups")))
-                return std::nullopt;
-            LaunchRates::Kind& kind = rates.kinds[number];
-            entry->at("median").get_to(kind.median);
-            entry->at("lowest").get_to(kind.lowest);
-            entry->at("seconds").get_to(kind.seconds);
-            entry->at("ranks_of_a_group").get_to(kind.ranks);
-            entry->at("groups").get_to(kind.groups);
-            kind.latency = entry->value("latency_seconds", 0.0);
-        }
-        return rates;
-    } catch (const nlohmann::json::exception&) {
-        return std::nullopt;
-    }
 }
 
 std::vector<std::string> slower_than_before(const LaunchRates& now, const LaunchRates& before) {

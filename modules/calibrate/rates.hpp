@@ -27,6 +27,7 @@ enum RateKind : std::size_t {
     rate_kinds
 };
 const char* rate_name(RateKind kind);  // "matrix products", "all-reduce of replicas", …
+const char* rate_unit(RateKind kind);  // of the amount, "FLOP" or "B"
 // The ranks that measure this kind together with `rank`, ascending; itself alone for products and the folder.
 std::vector<int> measured_together(RateKind kind, int rank, const config::Grid& shape);
 

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/json_text.hpp"
 #include "base/open_file.hpp"
 
 namespace lockstep::exchange {
@@ -42,12 +43,10 @@ std::string json_problem(const std::exception& error) {
 }
 
 Json parse_json_object(std::string_view text, const std::string& origin) {
+    if (nests_deeper(text)) throw damaged_error("{} nests JSON deeper than {} levels", origin, deepest_json);
     Json parsed;
     try {
-        parsed = Json::parse(text.begin(), text.end(), [&](int depth, Json::parse_event_t, Json&) {
-            if (depth > deepest_json) throw damaged_error("{} nests JSON deeper than {} levels", origin, deepest_json);
-            return true;
-        });
+        parsed = Json::parse(text);
     } catch (const Json::exception& error) {
         throw damaged_error("{} is not JSON: {}", origin, json_problem(error));
     }

@@ -9,9 +9,7 @@ namespace lockstep::exchange {
 
 using Json = nlohmann::json;  // with sorted keys, as transformers writes them
 
-constexpr int deepest_json = 64;  // nested objects and arrays; more is refused before it takes memory
-
-// An object. `origin` names the text in errors.
+// An object, which nests at most deepest_json levels. `origin` names the text in errors.
 Json parse_json_object(std::string_view text, const std::string& origin);
 // From a file of at most `most_bytes`. Missing: usage error.
 Json read_json_object(const std::string& path, std::uint64_t most_bytes);

@@ -3,29 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 
 #include "cluster/host_group.hpp"
 #include "kernels/product_tuner.hpp"
 #include "model/parameters.hpp"
+#include "train/products_file.hpp"
 
 namespace lockstep::train {
 
 struct Launch;
-
-struct ProductChoice {
-    std::string algorithm;
-    double seconds = 0, first_seconds = 0;  // of the chosen one, and of the library's first proposal
-    std::int64_t proposals = 0;             // that were timed
-    bool operator==(const ProductChoice&) const = default;
-};
-// By library and GPU, then by kind of product.
-using ProductChoices = std::map<std::string, std::map<std::string, ProductChoice>>;
-
-std::string to_json(const ProductChoices& choices);
-// Damaged: a text that to_json did not write.
-ProductChoices product_choices_from_json(const std::string& json);
 
 struct ProductAgreement {
     ProductChoices choices;      // those given, and the new ones

@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/json_text.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
@@ -120,7 +121,7 @@ void RunFolder::open_metrics(std::int64_t step) {
     std::error_code none;
     std::istringstream before(std::filesystem::exists(path, none) ? read_text_file(path) : "");
     for (std::string line; std::getline(before, line);) {
-        const Json entry = Json::parse(line, nullptr, false);
+        const auto entry = parse_json<Json>(line);
         const bool whole = entry.is_object() && entry.contains("step") && entry["step"].is_number_integer();
         if (!whole) broken += line + "\n";
         if (whole && entry["step"].get<std::int64_t>() <= step) kept += line + "\n";

@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/json_text.hpp"
 #include "base/plural.hpp"
 #include "base/table.hpp"
 #include "cluster/rank_list.hpp"
@@ -191,6 +192,8 @@ std::string node_report_text(const std::vector<RankReport>& ranks) {
 std::vector<RankReport> node_report_from(const std::string& text) {
     std::vector<RankReport> ranks;
     try {
+        if (nests_deeper(text))
+            throw damaged_error("a node's part of the report is damaged: it nests deeper than {} levels", deepest_json);
         for (const Json& each : Json::parse(text)) ranks.push_back(rank_from(each));
     } catch (const Json::exception& problem) {
         throw damaged_error("a node's part of the report is damaged: {}", problem.what());

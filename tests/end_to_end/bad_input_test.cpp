@@ -189,6 +189,11 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
     alone("inspect run.toml --print run.nam", 2, "did you mean run.name?");
     alone("inspect run.toml --set batch.micro=-1", 2, "batch.micro");
     alone("inspect text --print state", 2, "status.json");
+    constexpr std::size_t levels = 300000;
+    write_file(folder / "nested" / "status.json",
+               "{\"state\": " + std::string(levels, '[') + std::string(levels, ']') + "}");
+    alone("inspect nested", 3, "status.json is damaged");
+    alone("inspect nested --print state", 3, "status.json is damaged");
     alone("inspect " + run_folder(folder).string() + " --print sate", 2, "did you mean state?");
     alone("inspect run.toml --format csv", 2, "run.toml is printed as text or json");
     alone("inspect " + run_folder(folder).string() + " --format markdown", 2, "is printed as text or json");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/json_text.hpp"
 
 namespace lockstep::data::huggingface {
 namespace {
@@ -17,12 +18,13 @@ bool says_nothing(const Json& value) {
 
 }  // namespace
 
-Json parse_json(const std::string& text, const std::string& origin) {
+Json bounded_json(const std::string& text, const std::string& origin) {
     if (text.size() > most_bytes)
         throw damaged_error("{} is too large: {} bytes; the limit is {}", origin, text.size(), most_bytes);
+    if (nests_deeper(text, most_depth))
+        throw damaged_error("{} is damaged: nested more than {} deep", origin, most_depth);
     std::size_t values = 0;
-    const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
-        if (depth > most_depth) throw damaged_error("{} is damaged: nested more than {} deep", origin, most_depth);
+    const auto bounded = [&](int, Json::parse_event_t, Json&) {
         if (++values > most_values) throw damaged_error("{} is damaged: more than {} values", origin, most_values);
         return true;
     };

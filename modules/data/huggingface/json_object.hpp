@@ -12,7 +12,7 @@ namespace lockstep::data::huggingface {
 using Json = nlohmann::json;
 
 // Bounds: 128 MiB, a depth of 32, 8 million values. Beyond them, or not JSON: damaged error.
-Json parse_json(const std::string& text, const std::string& origin);
+Json bounded_json(const std::string& text, const std::string& origin);
 
 // An object of a file, and where in it, such as "model" or "pre_tokenizer.pretokenizers[1]".
 class JsonObject {

@@ -257,7 +257,7 @@ void read_added_tokens(const JsonObject& root, TokenizerJson& out) {
 }  // namespace
 
 TokenizerJson read_tokenizer_json(const std::string& text, const std::string& origin) {
-    const Json json = parse_json(text, origin);
+    const Json json = bounded_json(text, origin);
     const JsonObject root(json, origin, "");
     // Truncation and padding are for batches of one shape; they do not concern a text's tokens.
     root.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
@@ -273,7 +273,7 @@ TokenizerJson read_tokenizer_json(const std::string& text, const std::string& or
 }
 
 std::string end_token(const std::string& text, const std::string& origin) {
-    const Json json = parse_json(text, origin);
+    const Json json = bounded_json(text, origin);
     const JsonObject root(json, origin, "");
     const Json* token = root.find("eos_token");
     if (!token) return "";

@@ -416,6 +416,13 @@ BOOST_AUTO_TEST_CASE(what_is_empty_is_left_out_and_reserved_memory_is_peak_too) 
     BOOST_TEST(page.text.find("Final status (status.json): state finished, step 4, time now.") != std::string::npos);
     BOOST_TEST(page.text.find("Launches\n") == std::string::npos);
     const auto json = nlohmann::json::parse(analyze(folder, "summary --format json " + (folder / "run")).text);
+    constexpr std::size_t levels = 300000;
+    std::ofstream(folder / "run/status.json")
+        << R"({"state": )" << std::string(levels, '[') << std::string(levels, ']') << "}";
+    const Output nested = analyze(folder, "summary " + (folder / "run"));
+    BOOST_TEST(nested.text.find("status.json cannot be read") != std::string::npos);
+    BOOST_TEST(
+        nlohmann::json::parse(analyze(folder, "summary --format json " + (folder / "run")).text)["status"].is_null());
     BOOST_TEST(json["ranks"][0]["peak_memory_bytes"] == 9000);
     BOOST_TEST(json["ranks"][1]["peak_memory_bytes"] == 4001);
     BOOST_TEST(json["average"]["largest_peak_memory_bytes"] == 9000);

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/json_text.hpp"
 #include "files.hpp"
 #include "model/parameter_description.hpp"
 
@@ -319,4 +320,13 @@ BOOST_AUTO_TEST_CASE(every_parameter_has_a_name_of_its_own_place) {
     BOOST_TEST(key->theirs == "transformer.h.1.attn.c_attn.weight");
     BOOST_TEST((key->their_shape() == Shape{16, 48}));
     BOOST_TEST(key->first_row == 16);
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_nests_deeper_than_any_configuration_is_damaged) {
+    const auto nested = [](std::size_t levels) {
+        return "{\"a\": " + std::string(levels, '[') + std::string(levels, ']') + "}";
+    };
+    BOOST_TEST(parse_json_object(nested(deepest_json - 1), "config.json").contains("a"));
+    check_error([&] { parse_json_object(nested(deepest_json), "config.json"); }, ExitCode::damaged,
+                "config.json nests JSON deeper than 64 levels");
 }
