@@ -7,6 +7,7 @@
 
 #include "base/table.hpp"
 #include "plan/advice.hpp"
+#include "plan/judgement.hpp"
 #include "plan/measured_table.hpp"
 
 namespace lockstep::commands {

@@ -73,7 +73,8 @@ Machine read_machine(const std::string& name) {
         read_keys(shipped.toml, name + ".toml", machine.keys());
         return machine;
     }
-    if (name.find_first_of("./") == std::string::npos && !std::filesystem::exists(name))
+    std::error_code none;
+    if (name.find_first_of("./") == std::string::npos && !std::filesystem::exists(name, none))
         throw usage_error(
             "no machine \"{}\" is shipped and no such file is here; shipped are {}; a file comes from "
             "lockstep bench --calibrate",

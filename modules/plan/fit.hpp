@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/machine.hpp"
+#include "plan/judgement.hpp"
 #include "plan/measured_table.hpp"
 
 namespace lockstep::plan {

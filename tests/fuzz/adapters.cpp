@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::write_file("adapters/adapter_config.json", parts[0]);
     fuzz::write_file("adapters/adapter_model.safetensors", parts[1]);
     fuzz::judge(size + base_bytes, [&] {
-        const exchange::AdapterFolder read(fuzz::folder() + "/adapters", base);
+        const std::string folder = fuzz::folder() + "/adapters";
+        const exchange::AdapterFolder read(folder, base);
         static_cast<void>(read.contents());
         const checkpoint::Source source = read.source();
         std::vector<float> values;
@@ -23,6 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             values.resize(static_cast<std::size_t>(count));
             source("parameters/" + parameter.name, all - count, count, values.data());
         }
+        const auto config = exchange::adapter_config(read.base().architecture(), read.model(), base);
+        fuzz::write_file("adapters/adapter_config.json", config.dump());
+        const exchange::AdapterFolder again(folder, base);
+        fuzz::require(again.model().adapters.rank == read.model().adapters.rank &&
+                          again.model().adapters.dropout == read.model().adapters.dropout,
+                      "what is written reads back differently");
     });
     return 0;
 }

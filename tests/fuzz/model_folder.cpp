@@ -15,11 +15,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string &index = parts[1], &tensors = parts[2];
     const std::string folder = fuzz::folder() + "/model";
     std::filesystem::remove_all(folder);
-    fuzz::write_file("model/config.json", config);
+    if (!config.empty()) fuzz::write_file("model/config.json", config);
     fuzz::write_file(index.empty() ? "model/model.safetensors" : "model/a.safetensors", tensors);
     if (!index.empty()) fuzz::write_file("model/model.safetensors.index.json", index);
     fuzz::judge(size, [&] {
+        exchange::check_has_config(folder);
         const exchange::Folder read(folder);
+        exchange::warn_of_unknown_keys(read);
+        static_cast<void>(read.files().bytes());
         static_cast<void>(read.contents());
         const checkpoint::Source source = read.source();
         std::vector<float> values;

@@ -38,13 +38,18 @@ std::string Mutations::piece_of(const std::string& text) {
     return text.substr(from, 1 + below(longest_piece));
 }
 
-// A number written out, replaced by another, or by a word that is none.
+// A number written out, replaced by another, by a word that is none, or by lists in each other.
 void Mutations::change_number(std::string& text) {
     const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
     const auto begin =
         std::find_if(text.begin() + static_cast<std::ptrdiff_t>(below(text.size())), text.end(), is_digit);
     const auto end = std::find_if_not(begin, text.end(), is_digit);
     if (begin == text.end()) return;
+    if (below(128) == 0) {
+        const std::size_t levels = std::size_t{1} << below(17);
+        text.replace(begin, end, std::string(levels, '[') + std::string(levels, ']'));
+        return;
+    }
     const std::size_t choice = below(numbers.size() + words.size());
     text.replace(begin, end,
                  choice < numbers.size() ? std::to_string(numbers[choice]) : words[choice - numbers.size()]);

@@ -12,7 +12,8 @@ class Mutations {
   public:
     // `inputs` must not be empty and must outlive this object.
     Mutations(const std::vector<std::string>& inputs, std::uint64_t seed) : inputs_(inputs), random_(seed) {}
-    // One of the inputs, changed in one to eight ways: bits, bytes and numbers replaced; pieces left out, repeated or
+    // One of the inputs, changed in one to eight ways: bits, bytes and numbers replaced, numbers also by
+    // lists in each other; pieces left out, repeated or
     // taken over from another input; the end cut off.
     std::string next();
 

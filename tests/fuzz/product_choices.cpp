@@ -2,14 +2,15 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
+#include "base/json_text.hpp"
 #include "fuzz/harness.hpp"
-#include "train/product_choices.hpp"
+#include "train/products_file.hpp"
 
 using namespace lockstep;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string text(fuzz::text_of(data, size));
-    const auto libraries = nlohmann::ordered_json::parse(text, nullptr, false);
+    const auto libraries = parse_json<nlohmann::ordered_json>(text);
     std::string framed = text;
     try {
         const std::string list = libraries.dump();

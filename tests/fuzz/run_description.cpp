@@ -19,5 +19,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         config::check(read);
     });
     fuzz::judge(size, [&] { config::to_toml(config::parse_foreign_description(toml, "a checkpoint")); });
+    const std::string path = fuzz::write_file("run.toml", toml);
+    fuzz::judge(size, [&] {
+        const auto other_model = [](const config::RunDescription&) { return config::ModelDescription(); };
+        const config::RunDescription read = config::read_run_description(path, parts, other_model);
+        config::check(read);
+        for (const std::string& place : {config::run_folder(read), config::checkpoint_folder(read)})
+            fuzz::require(place.ends_with("/" + read.run.name), "a run's folder has another name");
+        static_cast<void>(config::local_folder(read));
+    });
     return 0;
 }

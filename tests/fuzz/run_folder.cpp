@@ -1,9 +1,11 @@
 // What a run's folder keeps for the next launch and for the analysis. Parts: metrics.jsonl, rates.json, positions.json.
+#include <algorithm>
 #include <filesystem>
 
 #include "analysis/load/positions.hpp"
 #include "calibrate/rates.hpp"
 #include "fuzz/harness.hpp"
+#include "trace/records.hpp"
 #include "watch/run_folder.hpp"
 
 using namespace lockstep;
@@ -18,6 +20,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::judge(size, [&] {
         watch::RunFolder run(folder);
         run.open_metrics(3);
+        trace::StepNumbers step;
+        step.step = 4;
+        run.write_step(step);
+        run.write_validation(4, 2.5, 1.25);
+        const std::string written = fuzz::read_file(folder + "/metrics.jsonl");
+        fuzz::require(std::count(written.begin(), written.end(), '\n') >= 2 && written.ends_with("}\n"),
+                      "the lines of a step are not whole");
+        run.open_metrics(4);
+        fuzz::require(fuzz::read_file(folder + "/metrics.jsonl") == written, "lines of a step are lost");
         const auto rates = calibrate::rates_from_json(watch::RunFolder::read_rates(folder));
         if (rates) {
             calibrate::to_json(*rates);

@@ -8,9 +8,8 @@
 #include "checkpoint/courses.hpp"
 #include "cluster/flight_page.hpp"
 #include "cluster/flight_recorder.hpp"
-#include "config/run_description.hpp"
-#include "config/shipped_machines.hpp"
 #include "exchange/safetensors.hpp"
+#include "fuzz/description_seeds.hpp"
 #include "fuzz/harness.hpp"
 #include "hdf5/hdf5.hpp"
 #include "megatron_files.hpp"
@@ -21,46 +20,11 @@ namespace lockstep::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
-using Inputs = std::vector<std::string>;
 
-// The files of a folder of the sources whose names end so, by name; as bytes.
-std::vector<fs::path> files_in(const std::string& folder, const std::string& ending) {
-    std::vector<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(tests::source_path(folder)))
-        if (entry.path().string().ends_with(ending)) files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-    return files;
-}
-Inputs contents_of(const std::string& folder, const std::string& ending) {
-    Inputs inputs;
-    for (const fs::path& path : files_in(folder, ending)) inputs.push_back(read_file(path.string()));
-    return inputs;
-}
-
-std::string joined(const Inputs& parts) {
-    std::string input;
-    for (std::size_t i = 0; i < parts.size(); ++i) input += (i > 0 ? std::string(part_end) : "") + parts[i];
-    return input;
-}
-
-Inputs run_descriptions() {
-    Inputs inputs = contents_of("jobs/examples", ".toml");
-    for (const std::string& text : contents_of("tests/compatibility", ".toml")) inputs.push_back(text);
-    inputs.push_back(joined({inputs.front(), "run.name=seven", "batch.global=64", "optimizer.kind=\"muon\"",
-                             "model.mixer=[\"attention\", \"ttt-linear\"]"}));
-    inputs.push_back(
-        "[model]\nwidth = 64\nlayers = 4\nheads = 4\n[[model.layers]]\nblocks = \"0-1\"\nmixer = \"ttt-mlp\"\n"
-        "[data]\nmixture = [{path = \"a\", weight = 0.5}, {path = [\"b\", \"c\"], weight = 2}]\n"
-        "[batch]\nramp = {start = 8, increment = 8, samples = 1000}\n"
-        "[optimizer]\ngroups = [{match = \"*.norm.*\", lr = 1e-4, decay = 0}]\n");
-    return inputs;
-}
-
-Inputs machines() {
-    Inputs inputs;
-    for (const config::ShippedMachine& machine : config::shipped_machines) inputs.emplace_back(machine.toml);
-    inputs.push_back(read_file(tests::source_path("tests/unit/analysis/small_cluster.toml")));
-    return inputs;
+// Deeper than recursion survives.
+std::string deep_json() {
+    constexpr std::size_t levels = 100000;
+    return std::string(levels, '[') + std::string(levels, ']');
 }
 
 // The first lines alone: the others are like them.
@@ -68,7 +32,17 @@ Inputs measured_steps() {
     const std::string table = read_file(tests::source_path("tests/plan/a100_3d_topologies.csv"));
     std::size_t end = 0;
     for (int line = 0; line < 6; ++line) end = std::min(table.find('\n', end), table.size() - 1) + 1;
-    return {table.substr(0, end)};
+    const std::string columns =
+        "hidden,layers,heads,dp,tp,pp,micro_batch,global_batch,gpus,recompute,outcome,memory_gb,"
+        "seconds_per_iteration\n";
+    Inputs inputs = {table.substr(0, end), columns};
+    for (const char* row : {"64,20000,4,1,1,1,1,8,,,,,", "64,4,3,1,1,1,1,8,,,,,", "64,4,4,1,1,8,1,8,,full,,,",
+                            "64,4,4,1,1,1,1,8,,cheap,,,", "64,4,4,1,1,1,1,8,2,none,oom,,", "64,4,4,4,1,1,4,8,,,,,",
+                            "64,4,4,1,1,1,1,8,,none,ok,-1,2", "64.5,4,4,1,1,1,1,8,,,,,", ",4,4,1,1,1,1,8,,,,,",
+                            "64,4,4,1,1,1,1,8,,some,,,", "64,4,4,1,1,1,1,8,1,none,ok,1,2"})
+        inputs.push_back(columns + row + "\n");
+    inputs.emplace_back("gpus,hidden\n1,2\n");
+    return inputs;
 }
 
 Inputs imported_tables() {
@@ -86,6 +60,8 @@ Inputs imported_tables() {
 Inputs predictions() {
     const std::string range = R"({"low": 1, "median": 2, "high": 3})";
     return {
+        R"({"format": )" + deep_json() + "}",
+        R"({"format": "lockstep-scaling-prediction", "format_version": )" + deep_json() + "}",
         R"({"format": "lockstep-scaling-prediction", "format_version": 1, "made": "2026-01-01", "program_version": "1",
 "commit": "c", "command_line": "x", "unit": "step", "model_ranks": 1, "ranks_per_node": 4,
 "hardware": {"name": "m", "origin": "o", "nodes": 2},
@@ -94,10 +70,10 @@ Inputs predictions() {
 "curves": [{"kind": "strong", "batch": 8, "tokens_a_sequence": null, "base_ranks": 1, "base_seconds": 2,
 "most_ranks": null, "remarks": ["r"], "points": [{"ranks": 2, "nodes": 1, "batch": 8, "sequences_per_replica": 4,
 "seconds": )" +
-        range + R"(, "tokens_per_second": )" + range + R"(, "speedup": )" + range + R"(, "efficiency": )" + range +
-        R"(, "communication_share": )" + range + R"(, "parts": {"compute": 1}}]}],
+            range + R"(, "tokens_per_second": )" + range + R"(, "speedup": )" + range + R"(, "efficiency": )" + range +
+            R"(, "communication_share": )" + range + R"(, "parts": {"compute": 1}}]}],
 "numbers": [{"name": "n", "title": "t", "believed": 1, "value": )" +
-        range + R"(, "measured": true}],
+            range + R"(, "measured": true}],
 "left_out": [{"ranks": 2, "batch": 8, "measured": 1, "predicted": 2, "error": 1}], "left_out_error": 0.1,
 "remarks": ["x"]})"};
 }
@@ -125,7 +101,7 @@ Inputs safetensors() {
 }
 
 Inputs model_configs() {
-    Inputs inputs;
+    Inputs inputs = {R"({"architectures": )" + deep_json() + "}"};
     for (const fs::path& folder : model_folders("config.json"))
         inputs.push_back(read_file((folder / "config.json").string()));
     return inputs;
@@ -155,8 +131,60 @@ Inputs adapters() {
     return inputs;
 }
 
+// What stands for a regular expression in tokenizer.json, as JSON has it.
+constexpr auto patterns = std::to_array<const char*>({R"(\\w+|\\W)",
+                                                      R"(\\d{1,3}|\\D)",
+                                                      ".",
+                                                      "^a",
+                                                      "a$",
+                                                      "(?i:ab)",
+                                                      "(?<n>a)",
+                                                      "(a)",
+                                                      "(?:a|b)+?",
+                                                      "a{2,3}?",
+                                                      "a++",
+                                                      "a{2}+",
+                                                      R"([a-c\\d-z])",
+                                                      "[^a-]",
+                                                      R"([\\w])",
+                                                      R"([\\d-a])",
+                                                      R"([a-\\d])",
+                                                      R"(\\x41\\u0041\\x{1F600})",
+                                                      R"(\\x4)",
+                                                      R"(\\xff)",
+                                                      R"(\\uD800)",
+                                                      R"(\\x{110000})",
+                                                      R"(\\x{41)",
+                                                      R"(\\v\\t\\ \\.)",
+                                                      R"(\\q)",
+                                                      R"(\\b)",
+                                                      R"(\\p{Han}+)",
+                                                      R"(\\p{Nothing})",
+                                                      R"(\\P{L})",
+                                                      "[[:alpha:]]",
+                                                      "(?=a)",
+                                                      "(?!a)",
+                                                      "(?<=a)b",
+                                                      "(?>a)",
+                                                      "(",
+                                                      ")",
+                                                      "[",
+                                                      R"(\\)",
+                                                      "a{",
+                                                      "a{,3}",
+                                                      "[a&&b]",
+                                                      "[z-a]"});
+
 Inputs tokenizers() {
     Inputs inputs;
+    const std::string split = read_file(tests::source_path("tests/unit/data/tokenizers/split0.json"));
+    constexpr std::string_view begin = "\"Regex\":\"";
+    const std::size_t found = split.find(begin), from = found + begin.size();
+    if (found == std::string::npos) finding("split0.json has no regular expression");
+    std::size_t end = from;
+    while (split[end] != '"') end += split[end] == '\\' ? 2 : 1;
+    for (const char* pattern : patterns)
+        inputs.push_back(joined({split.substr(0, from) + pattern + split.substr(end), "", "One 2 three\n"}));
     for (const std::string& json : contents_of("tests/unit/data/tokenizers", ".json"))
         inputs.push_back(joined({json, R"({"eos_token": "<|endoftext|>"})", "Hello, world!  It's 1234 \xc3\xa9\n\n"}));
     return inputs;
@@ -207,12 +235,21 @@ Inputs megatron_pairs() {
 }
 
 Inputs run_folders() {
-    return {joined({"{\"step\": 1, \"loss\": 2.5}\n{\"step\": 4, \"loss\": null}\nhalf a li\n",
+    return {joined({R"({"step": )" + deep_json() + "}\n", R"({"ranks": )" + deep_json() + "}",
+                    R"({"positions": )" + deep_json() + "}"}),
+            joined({"{\"step\": 1, \"loss\": 2.5}\n{\"step\": 4, \"loss\": null}\nhalf a li\n",
                     R"({"time": "t", "ranks": 2, "hosts": ["a", "b"], "device": "d", "precision": "fp32",
 "rates": {"matrix products": {"median": 1, "lowest": 1, "seconds": 1, "ranks_of_a_group": 1, "groups": 2,
 "latency_seconds": 0.1}}})",
                     R"({"positions": [{"first_position": 1, "last_position": 2, "validation_loss": 2.5},
 {"first_position": 3, "last_position": 4, "validation_loss": null}]})"})};
+}
+
+Inputs run_statuses() {
+    const std::string status = R"({"state": "lost", "step": 7, "exit_code": 5, "reason": "a \"rank\" died",
+"lost_nodes": ["n1", "n2"], "suspects": [], "time": "t", "version": "1", "commit": null})";
+    return {joined({status, "lost_nodes"}), joined({status, "sate"}), joined({R"({"state": ""})", "state"}),
+            R"({"state": )" + deep_json() + "}"};
 }
 
 watch::RankReport rank_report(int rank, std::uint64_t begun, bool waits) {
@@ -244,7 +281,8 @@ Inputs watch_reports() {
     stopped.stopped = true;
     sends.flight.waiting->kind = cluster::FlightKind::send;
     sends.flight.waiting->peer = 1;
-    return {input({rank_report(0, 5, true), rank_report(1, 5, true), rank_report(2, 4, false)}),
+    return {'\2' + R"([{"rank": )" + deep_json() + "}]",
+            input({rank_report(0, 5, true), rank_report(1, 5, true), rank_report(2, 4, false)}),
             input({rank_report(0, 5, true), gone}), input({sends, stopped})};
 }
 
@@ -288,7 +326,9 @@ Inputs host_lists() {
 }
 
 Inputs product_choices() {
-    return {R"({"a library": {"a kind": {"algorithm": "3", "seconds": 0.5, "first_seconds": 0.75, "proposals": 4}}})"};
+    return {R"({"a library": {"a kind": {"algorithm": "3", "seconds": 1, "first_seconds": 1, "proposals": )" +
+                deep_json() + "}}}",
+            R"({"a library": {"a kind": {"algorithm": "3", "seconds": 0.5, "first_seconds": 0.75, "proposals": 4}}})"};
 }
 
 // Every base as it is; then an edit of each kind at some objects. An input begins with the base, and `choices` bytes
@@ -310,7 +350,7 @@ Inputs edits(std::size_t bases, std::size_t choices) {
 std::map<std::string, std::vector<std::string>> seeds() {
     return {{"run_description", run_descriptions()},
             {"machine", machines()},
-            {"plan_request", contents_of("jobs/examples", ".toml")},
+            {"plan_request", plan_requests()},
             {"measured_steps", measured_steps()},
             {"imported_table", imported_tables()},
             {"prediction", predictions()},
@@ -325,6 +365,7 @@ std::map<std::string, std::vector<std::string>> seeds() {
             {"raw_tokens", raw_tokens()},
             {"megatron", megatron_pairs()},
             {"run_folder", run_folders()},
+            {"run_status", run_statuses()},
             {"watch_report", watch_reports()},
             {"flight_recorder", flight_recorders()},
             {"courses", courses()},

@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (const std::int32_t token : tokens)
             fuzz::require(token >= 0 && token < tokenizer->vocabulary(), "a token outside the vocabulary");
         tokenizer->decode(tokens);
+        tokenizer->encode_continued(parts[0]);
         tokenizer->decode({0, -1, tokenizer->boundary(), static_cast<std::int32_t>(tokenizer->vocabulary())});
     });
     return 0;
