@@ -26,7 +26,11 @@ requeue() {
 may_requeue() {
     local counter=$folder/requeues highest=-1 count=0
     if [[ -r $counter ]]; then read -r highest count <"$counter" || true; fi
-    if [[ $step -gt ${highest:--1} ]]; then
+    if ! is_count "$count" || ! is_count "$highest"; then # none, or a damaged one
+        highest=-1
+        count=0
+    fi
+    if [[ $step -gt $highest ]]; then
         highest=$step
         count=0
     else
