@@ -27,7 +27,7 @@ std::string to_json(const LaunchRates& rates) {
     }
     const Json all = {{"time", rates.time},     {"ranks", rates.ranks},         {"hosts", rates.hosts},
                       {"device", rates.device}, {"precision", rates.precision}, {"rates", std::move(kinds)}};
-    return all.dump(2) + "\n";
+    return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::optional<LaunchRates> rates_from_json(const std::string& text) {

@@ -159,8 +159,12 @@ Layout layout_of(const hdf5::File& file, std::uint64_t block_bytes, std::uint64_
     Layout layout;
     layout.file_bytes = file_size;
     layout.block_bytes = block_bytes;
-    for (const auto& path : file.datasets("/"))
+    for (const auto& path : file.datasets("/")) {
+        // Ranks tell each other of tensors as JSON, which takes no other bytes.
+        if (!std::all_of(path.begin(), path.end(), [](char byte) { return byte >= ' ' && byte <= '~'; }))
+            throw damaged_error("{} is damaged: a tensor's name has bytes that are not printable ASCII", file.path());
         if (!path.starts_with(checksums_prefix)) layout.places.push_back(place_of(file, path, block_bytes, file_size));
+    }
     std::sort(layout.places.begin(), layout.places.end(),
               [](const Place& a, const Place& b) { return std::pair(a.offset, a.path) < std::pair(b.offset, b.path); });
     return layout;

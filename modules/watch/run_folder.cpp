@@ -72,7 +72,7 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
                          {"commit", commit()}};
     static std::atomic<bool> writable{true};  // it is written every few seconds: a full disk is worth one warning
     try {
-        write_status_text(folder + "/status.json", status.dump(2) + "\n");
+        write_status_text(folder + "/status.json", status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
         writable = true;
     } catch (const Error& error) {  // this file must not decide how a run ends
         if (writable.exchange(false)) log::warning("{}", error.what());

@@ -31,5 +31,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                           again.model().adapters.dropout == read.model().adapters.dropout,
                       "what is written reads back differently");
     });
+    fuzz::judge(size + base_bytes, [&] {
+        // The base that the file names, which is seldom there.
+        if (exchange::is_adapter_folder(fuzz::folder() + "/adapters"))
+            exchange::AdapterFolder(fuzz::folder() + "/adapters");
+    });
     return 0;
 }

@@ -31,9 +31,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::require(fuzz::read_file(folder + "/metrics.jsonl") == written, "lines of a step are lost");
         const auto rates = calibrate::rates_from_json(watch::RunFolder::read_rates(folder));
         if (rates) {
-            calibrate::to_json(*rates);
+            const std::string json = calibrate::to_json(*rates);
+            watch::RunFolder::write_rates(folder, json);
+            fuzz::require(watch::RunFolder::read_rates(folder) == json, "rates read back differently");
             calibrate::slower_than_before(*rates, *rates);
         }
+        watch::RunFolder::write_products(folder, parts[1]);
+        fuzz::require(watch::RunFolder::read_products(folder) == parts[1], "products read back differently");
+        watch::RunFolder::set_products_aside(folder);
+        fuzz::require(!watch::RunFolder::read_products(folder), "products that were set aside are still there");
+        watch::RunFolder::write_status(folder, "running", 4, 0, parts[2]);
+        fuzz::require(!run.stop_file_exists(), "a stop is requested by nobody");
+        fuzz::write_file("run/stop", "");
+        fuzz::require(run.stop_file_exists(), "a request to stop is not seen");
+        run.remove_stop_file();
         for (const auto& position : analysis::losses_by_position(folder))
             fuzz::require(position.first >= 1 && position.last >= position.first, "a range of positions that is none");
     });

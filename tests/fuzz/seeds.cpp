@@ -20,6 +20,7 @@ namespace lockstep::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::string_literals;
 
 // Deeper than recursion survives.
 std::string deep_json() {
@@ -107,18 +108,53 @@ Inputs model_configs() {
     return inputs;
 }
 
-Inputs whole_models() {
+// The file with one more tensor, of these bytes.
+std::string with_tensor(const exchange::SafetensorsFile& file, const exchange::StoredTensor& more,
+                        const std::string& bytes) {
+    std::vector<exchange::StoredTensor> tensors = file.tensors();
+    std::string data;
+    for (const exchange::StoredTensor& tensor : tensors)
+        data.append(reinterpret_cast<const char*>(file.data(tensor)), tensor.bytes);
+    tensors.push_back(more);
+    return exchange::safetensors_beginning(tensors) + data + bytes;
+}
+
+// Tensors that are no parameters: the head of tied weights, right and wrong, a constant, and one that is not known.
+Inputs models_with_more_tensors(const std::string& config, const exchange::SafetensorsFile& file) {
     Inputs inputs;
+    for (exchange::StoredTensor tensor : file.tensors()) {
+        if (tensor.name != "transformer.wte.weight") continue;
+        std::string bytes(reinterpret_cast<const char*>(file.data(tensor)), tensor.bytes);
+        tensor.name = "lm_head.weight";
+        inputs.push_back(joined({config, "", with_tensor(file, tensor, bytes)}));
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+        inputs.push_back(joined({config, "", with_tensor(file, tensor, bytes)}));
+    }
+    for (const char* name : {"transformer.h.0.attn.bias", "transformer.h.0.attn.more"})
+        inputs.push_back(joined({config, "", with_tensor(file, {name, "F32", {1}, 0, 4}, "\0\0\0\0"s)}));
+    std::string many = config;
+    for (int i = 0; i < 20; ++i) many.insert(1, "\"odd_key_" + std::to_string(i) + "\": 1, ");
+    inputs.push_back(joined({many, "", read_file(file.path())}));
+    return inputs;
+}
+
+Inputs whole_models() {
+    const std::string tensors_of_torch = "no pickle";
+    Inputs inputs = {joined({"{}", "", "", tensors_of_torch}), joined({"", "", "x"}), joined({"{}", ""})};
     for (const fs::path& folder : model_folders("config.json")) {
         const std::string config = read_file((folder / "config.json").string()),
                           path = (folder / "model.safetensors").string(), tensors = read_file(path);
         inputs.push_back(joined({config, "", tensors}));
-        if (inputs.size() > 1) continue;
+        if (folder.filename() != "gpt2") continue;
         std::string map;
         const exchange::SafetensorsFile file(path);
         for (const exchange::StoredTensor& tensor : file.tensors())
             map += (map.empty() ? "\"" : ", \"") + tensor.name + "\": \"a.safetensors\"";
         inputs.push_back(joined({config, R"({"weight_map": {)" + map + "}}", tensors}));
+        inputs.push_back(
+            joined({config, R"({"weight_map": {)" + map + R"(, "b": "b.safetensors"}})", tensors, tensors}));
+        const Inputs more = models_with_more_tensors(config, file);
+        inputs.insert(inputs.end(), more.begin(), more.end());
     }
     return inputs;
 }
@@ -211,8 +247,12 @@ Inputs json_lines() {
         {0x28, 0xb5, 0x2f, 0xfd, 0x24, 0x22, 0xf5, 0x00, 0x00, 0xc0, 0x7b, 0x22, 0x74, 0x65, 0x78,
          0x74, 0x22, 0x3a, 0x20, 0x22, 0x6f, 0x6e, 0x65, 0x22, 0x7d, 0x0a, 0x74, 0x77, 0x6f, 0x5c,
          0x6e, 0x22, 0x7d, 0x0a, 0x01, 0x00, 0x66, 0x9b, 0x4b, 0xc5, 0x4e, 0xad, 0x33});
-    return {std::string(1, '\0') + plain, std::string(1, '\0') + "\n{\"a\": [1, {\"b\": null}], \"text\": \"\\u00e9\"}",
-            '\1' + bytes_of(gzip), '\2' + bytes_of(zstd)};
+    Inputs inputs = {'\1' + bytes_of(gzip), '\1' + bytes_of(gzip) + bytes_of(gzip), '\2' + bytes_of(zstd)};
+    for (const std::string& text :
+         {plain, "\n{\"a\": [1, {\"b\": null}], \"text\": \"\\u00e9\"}"s, "{\"a\": true, \"text\": 5}"s, "[1]"s,
+          "{\"b\": 1e999}"s, "{\"text\": \"one\"} more"s, "{\"a\": " + deep_json() + "}"})
+        inputs.push_back('\0' + text);
+    return inputs;
 }
 
 Inputs raw_tokens() {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.hpp"
+#include "checkpoint/layout.hpp"
 #include "checkpoint_fixture.hpp"
 
 using namespace lockstep;
@@ -103,6 +104,16 @@ BOOST_AUTO_TEST_CASE(every_flipped_bit_of_a_tensor_is_reported) {
         for (std::size_t byte = 0; byte < value.size(); ++byte)
             BOOST_TEST((reference.with_flipped(place + byte, static_cast<int>(byte % 8)) == Outcome::reported));
     }
+}
+
+BOOST_AUTO_TEST_CASE(names_in_other_bytes_than_ascii_are_reported) {
+    const std::string path = in(empty_test_folder("names"), 9);
+    for (const char* name : {"parameters/caf\xe9", "parameters/a\nb"})
+        BOOST_CHECK_EXCEPTION(checkpoint::write_header(path, some_contents(9), {{name, {2}}}), Error,
+                              [](const Error& error) {
+                                  return error.code() == ExitCode::damaged &&
+                                         std::string(error.what()).find("not printable ASCII") != std::string::npos;
+                              });
 }
 
 // Whoever writes a file by other means may give it a checksum that matches.
