@@ -10,6 +10,8 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/open_file.hpp"
+#include "base/utf8.hpp"
+#include "base/utf8.hpp"
 #include "base/whole_file.hpp"
 #include "cluster/agree.hpp"
 #include "config/run_description.hpp"
@@ -95,6 +97,9 @@ Plan make_plan(const std::string& path, const MergedModel& model, const WayOut& 
         plan.names = adapter_correspondences(*plan.written.architecture, model.run().model);
         const std::string& base = model.contents().state.base;
         plan.base = !options.base.empty() ? options.base : base.empty() ? model.run().init.from : base;
+        if (first_damage(plan.base) != std::string::npos)
+            throw usage_error("the path of the adapters' model is not UTF-8, and {} cannot name it; rename a folder",
+                              adapter_config_name);
     }
     plan.shards = plan_shards(plan.names, options.type, options.adapters ? all_bytes : options.shard_bytes);
     if (options.adapters) plan.shards.front().name = adapter_file_name;

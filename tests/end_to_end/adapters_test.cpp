@@ -340,6 +340,10 @@ BOOST_AUTO_TEST_CASE(checkpoints_hold_adapters_alone) {
     BOOST_TEST(
         contains(read_file(place.path() / "adapters" / "adapter_config.json"), "checkpoints/base/step-00000010.h5"));
 
+    const Result latin = run("convert --adapters runs/alone other --base caf\xe9", place.path());
+    check_exit(latin, 2);
+    BOOST_TEST(contains(latin.error, "is not UTF-8"), latin);
+    BOOST_TEST(!fs::exists(place.path() / "other"));
     const Result unknown = run("convert --adapters runs/alone other --base text", place.path());
     check_exit(unknown, 2);
     BOOST_TEST(!fs::exists(place.path() / "other"));
