@@ -61,6 +61,7 @@ launch_in_turn() {
     local file before='' begun=no number of_settings=() of_time setting waited=0
     check_in_turn
     for setting in ${settings[@]+"${settings[@]}"}; do of_settings+=(--set "$setting"); done
+    [[ -d ${TMPDIR:-/tmp} && -w ${TMPDIR:-/tmp} ]] || fail "TMPDIR is ${TMPDIR:-/tmp}, where no file can be made"
     ready_file=$(mktemp -u "${TMPDIR:-/tmp}/lockstep-launch.XXXXXX")
     trap 'rm -f "$ready_file"' EXIT
     trap 'pass_on USR1' USR1
@@ -71,7 +72,7 @@ launch_in_turn() {
         file=${run_files[number]}
         run_file=$file
         name=${names[number]}
-        folder=${folders[number]}/$name
+        folder=$(plain_path "${folders[number]}/$name")
         if [[ $("$program" inspect "$folder" --print state 2>/dev/null) == finished ]]; then
             say "$name: finished"
             before=$folder

@@ -75,6 +75,8 @@ set_launcher() { # RANKS
             filled=${filled//\{hosts\}/$(joined , "${all_nodes[@]}")}
         fi
         read -ra launcher <<<"${filled//\{nodes\}/$on_nodes}"
+        command -v "${launcher[0]:-}" >/dev/null ||
+            fail "LOCKSTEP_LAUNCH begins with \"${launcher[0]:-}\", which is not found; load an MPI module, or change it"
     elif [[ $scheduler == slurm ]] && command -v srun >/dev/null; then
         launcher=(srun "--mpi=${LOCKSTEP_MPI:-pmi2}" "--ntasks=$1" --kill-on-bad-exit=1)
         # Since Slurm 22.05 srun does not inherit this from the job.
@@ -174,7 +176,7 @@ silent_nodes() { # NODE …
 excluded_before() {
     local node time _ now
     now=$(date +%s)
-    [[ -r $folder/excluded-nodes ]] || return 0
+    [[ -f $folder/excluded-nodes && -r $folder/excluded-nodes ]] || return 0
     while read -r node time _; do
         time=$(date -d "$time" +%s 2>/dev/null) || continue
         if ((now - time < exclude_hours * 3600)); then echo "$node"; fi

@@ -22,10 +22,11 @@ requeue() {
     esac
 }
 
-# Counts consecutive requeues without a new step in the run folder: highest step, count.
+# Counts consecutive requeues without a new step in the run folder: highest step, count. Where it says no, why into
+# refused.
 may_requeue() {
     local counter=$folder/requeues highest=-1 count=0
-    if [[ -r $counter ]]; then read -r highest count <"$counter" || true; fi
+    if [[ -f $counter && -r $counter ]]; then read -r highest count <"$counter" || true; fi
     if ! is_count "$count" || ! is_count "$highest"; then # none, or a damaged one
         highest=-1
         count=0
@@ -36,7 +37,12 @@ may_requeue() {
     else
         count=$((count + 1))
     fi
-    mkdir -p "$folder" && echo "$highest $count" >"$counter"
+    # Without a count the job would come back for ever; a full disk must not lose the one that is there.
+    if ! { mkdir -p "$folder" && echo "$highest $count" >"$counter.new" && mv -fT "$counter.new" "$counter"; } 2>/dev/null; then
+        refused="$counter, which counts requeues, cannot be written"
+        return 1
+    fi
+    refused="$retries requeues made no new step; once the cause is fixed, remove $counter"
     [[ $count -le $retries ]]
 }
 
@@ -62,7 +68,7 @@ decide() {
     elif [[ $scheduler == none ]]; then
         decision="run it again to continue"
     elif ! may_requeue; then
-        decision="not requeued: $retries requeues made no new step; once the cause is fixed, remove $folder/requeues"
+        decision="not requeued: $refused"
     elif done_word=$(requeue); then
         decision=$done_word
     else

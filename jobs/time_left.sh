@@ -17,7 +17,7 @@ remaining_seconds() {
     local text used
     case $scheduler in
         slurm)
-            if [[ ${SLURM_JOB_END_TIME:-} =~ ^[0-9]+$ ]]; then
+            if [[ ${SLURM_JOB_END_TIME:-} =~ ^[1-9][0-9]{0,11}$ ]]; then
                 echo $((SLURM_JOB_END_TIME - $(date +%s)))
                 return
             fi
