@@ -36,6 +36,7 @@ int run_program(int argc, const char* const* argv) {
     add_help_command(program, action);
     try {
         program.parse(argc, argv);
+        refuse_empty_values(program);
         const int code = action();
         if (std::fflush(stdout) != 0) throw fault_error("the output cannot be written: {}", system_error_text());
         return code;

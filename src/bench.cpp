@@ -200,7 +200,7 @@ void check_writable(const std::string& path) {
     std::error_code none;
     const auto status = std::filesystem::status(path, none);
     if (std::filesystem::is_directory(status)) throw usage_error("{} cannot be written: it is a folder", path);
-    const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+    const std::filesystem::path folder = std::filesystem::absolute(path, none).parent_path();
     const bool new_one = !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
     if ((std::filesystem::exists(status) && access(path.c_str(), W_OK) != 0) ||
         (new_one && access(folder.c_str(), W_OK | X_OK) != 0))
@@ -303,8 +303,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
         return 0;
     }
     const std::string text = table_of(rates).print(format);
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-        throw fault_error("cannot print the result: {}", system_error_text());
+    print_result(text);
     return 0;
 }
 

@@ -82,14 +82,14 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     const exchange::Converted converted = make(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
     if (to_checkpoint) {
-        fmt::print("{}: the model in {}{}{}, as a checkpoint to start from: step 0, no optimizer state\n", options.out,
-                   checkpoint, converted.with_adapters ? ", its adapters merged" : "",
-                   options.ema ? ", averaged parameters" : "");
+        print_result("{}: the model in {}{}{}, as a checkpoint to start from: step 0, no optimizer state\n",
+                     options.out, checkpoint, converted.with_adapters ? ", its adapters merged" : "",
+                     options.ema ? ", averaged parameters" : "");
         return;
     }
-    fmt::print("{}: {}{} as {}{}; it does not include optimizer state\n", options.out,
-               options.adapters ? "adapters of a " : "", converted.architecture, options.type,
-               options.ema ? ", averaged parameters" : "");
+    print_result("{}: {}{} as {}{}; it does not include optimizer state\n", options.out,
+                 options.adapters ? "adapters of a " : "", converted.architecture, options.type,
+                 options.ema ? ", averaged parameters" : "");
     if (!options.adapters && converted.tokenizer_kind.empty())
         log::warning("{} names no tokenizer, so {} has none", checkpoint, options.out);
 }
@@ -110,8 +110,8 @@ void convert_folder(const Options& options, cluster::HostGroup& group) {
     const exchange::Converted converted =
         exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show(), options.base);
     if (group.rank() != 0) return;
-    fmt::print("{}: a {}{}, as a checkpoint to start from: step 0, no optimizer state\n", options.out,
-               converted.architecture, converted.with_adapters ? " and adapters" : "");
+    print_result("{}: a {}{}, as a checkpoint to start from: step 0, no optimizer state\n", options.out,
+                 converted.architecture, converted.with_adapters ? " and adapters" : "");
     if (converted.tokenizer_kind.empty())
         log::warning("{} has neither tokenizer.json nor tokenizer.model, so {} has no tokenizer", options.in,
                      options.out);

@@ -36,8 +36,7 @@ int examine(const Options& options, cluster::Session& session) {
     int code = 0;
     if (session.rank() == 0) {
         const std::string text = doctor::report(found, format);
-        if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-            throw fault_error("cannot print the result: {}", system_error_text());
+        print_result(text);
         if (options.strict && !found.findings.empty()) code = static_cast<int>(ExitCode::slower);
     }
     return code;

@@ -99,6 +99,9 @@ int generate(const Options& options) {
     if (begins_anew) prompt.push_back(std::max(0, tokenizer->boundary()));
     check_known(prompt, model.vocabulary, options.checkpoint);
     const auto given = static_cast<std::int64_t>(prompt.size());
+    constexpr std::int64_t most_tokens = 1 << 30;
+    if (options.tokens.value_or(0) > most_tokens)
+        throw usage_error("--tokens is {}; it must be at most {}", *options.tokens, most_tokens);
     const bool bounded = model.position != config::Position::none;
     const std::int64_t room = bounded ? model.context - given : default_tokens;
     const std::int64_t tokens = options.tokens.value_or(std::clamp<std::int64_t>(room, 0, default_tokens));

@@ -77,12 +77,12 @@ int inspect_model(const Options& options) {
                      {"optimizer_state", state},
                      {"training_bytes_without_activations", bytes}};
         json["tensors"] = parameter_list(model);
-        fmt::print("{}\n", json.dump(2));
+        print_result("{}\n", json.dump(2));
         return 0;
     }
-    std::fputs(parameter_table(model).print(format).c_str(), stdout);
+    print_result(parameter_table(model).print(format));
     if (format == TableFormat::csv) return 0;
-    fmt::print(
+    print_result(
         "\n{} parameters in {} tensors{}; {} to train, activations excluded (fp32 values, gradients, {} state); "
         "{:.3g} training FLOP per token at length {}\n",
         with_commas(count), parameters.size(),
@@ -182,21 +182,21 @@ int inspect_file(const Options& options) {
         }
         json["attributes"] = std::move(attributes);
         json["datasets"] = std::move(datasets);
-        fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+        print_result("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
         return 0;
     }
     const auto part = checkpoint::part_of(options.file);
     if (part && format != TableFormat::csv)
-        fmt::print("{}: blocks that belong to other parts are holes; lockstep verify checks this part's own\n",
-                   checkpoint::part_text(*part));
-    if (format != TableFormat::csv) fmt::print("{}\n", text);
-    std::fputs((in_short ? checkpoint_table(file) : table).print(format).c_str(), stdout);
+        print_result("{}: blocks that belong to other parts are holes; lockstep verify checks this part's own\n",
+                     checkpoint::part_text(*part));
+    if (format != TableFormat::csv) print_result("{}\n", text);
+    print_result((in_short ? checkpoint_table(file) : table).print(format));
     if (format == TableFormat::csv || parameters == 0) return 0;
     std::string kept;
     for (const auto& [name, count] : states)
         kept += fmt::format("{}{} ({} elements)", kept.empty() ? "" : ", ", name, with_commas(count));
-    fmt::print("\n{} parameters{}\n", with_commas(parameters),
-               optimizer.empty() ? "" : fmt::format("; {} state: {}", optimizer, kept));
+    print_result("\n{} parameters{}\n", with_commas(parameters),
+                 optimizer.empty() ? "" : fmt::format("; {} state: {}", optimizer, kept));
     return 0;
 }
 
@@ -254,7 +254,7 @@ void add_inspect(CLI::App& program, Action& action) {
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");
             if (kind == FileKind::run_folder) {
-                fmt::print("{}", run_status(options->file, options->keys, format));
+                print_result(run_status(options->file, options->keys, format));
                 return 0;
             }
             if (!options->keys.empty())

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.hpp"
+#include "command.hpp"
 #include "config/run_description.hpp"
 #include "exchange/folder.hpp"
 #include "model/parameter_description.hpp"
@@ -40,20 +41,20 @@ int inspect_folder(const std::string& path, TableFormat format) {
                                              {"tokenizer", contents.tokenizer_kind},
                                              {"tokenizer_files", files},
                                              {"tensors", tensors}};
-        fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+        print_result("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
         return 0;
     }
     if (format != TableFormat::csv) {
         config::RunDescription description;
         description.model = folder.model();
-        fmt::print("{}: a {}, tokenizer {}\n\n{}\n", folder.path(), folder.architecture().name,
-                   contents.tokenizer_kind.empty() ? "unknown" : contents.tokenizer_kind,
-                   config::to_toml(description, "model"));
+        print_result("{}: a {}, tokenizer {}\n\n{}\n", folder.path(), folder.architecture().name,
+                     contents.tokenizer_kind.empty() ? "unknown" : contents.tokenizer_kind,
+                     config::to_toml(description, "model"));
     }
-    std::fputs(table.print(format).c_str(), stdout);
+    print_result(table.print(format));
     if (format == TableFormat::csv) return 0;
-    fmt::print("\n{} parameters in {}\n", with_commas(parameters),
-               human_bytes(static_cast<double>(folder.files().bytes())));
+    print_result("\n{} parameters in {}\n", with_commas(parameters),
+                 human_bytes(static_cast<double>(folder.files().bytes())));
     return 0;
 }
 

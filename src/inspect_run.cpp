@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/plural.hpp"
+#include "command.hpp"
 #include "config/plain_value.hpp"
 #include "hdf5/hdf5.hpp"
 #include "layout/memory_plan.hpp"
@@ -114,7 +115,7 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
     if (!keys.empty()) {
         std::vector<std::string> values;
         for (const std::string& key : keys) values.push_back(config::plain_value(description, key));
-        fmt::print("{}", lines_of(values));
+        print_result(lines_of(values));
         return 0;
     }
     config::check(description);
@@ -132,21 +133,21 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
                            {"run_folder", run_folder},
                            {"checkpoint_folder", checkpoints},
                            {"memory_bytes", to_json(plan_memory(description))}};
-        fmt::print("{}\n", json.dump(2));
+        print_result("{}\n", json.dump(2));
         return 0;
     }
     // As comments, so that the output is itself a run description.
-    fmt::print("{}\n# {} parameters{}\n# run folder: {}\n# checkpoints: {}\n", config::to_toml(description),
-               with_commas(count), trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "",
-               run_folder, checkpoints);
+    print_result("{}\n# {} parameters{}\n# run folder: {}\n# checkpoints: {}\n", config::to_toml(description),
+                 with_commas(count), trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "",
+                 run_folder, checkpoints);
     for (const auto& [device, problem, plan] : plan_memory(description))
-        fmt::print("# memory of the fullest rank, {}{}: {}\n", device,
-                   description.parallel.data == 0 ? ", one replica" : "",
-                   problem.empty() ? layout::memory_text(plan) : "not planned, since " + problem);
+        print_result("# memory of the fullest rank, {}{}: {}\n", device,
+                     description.parallel.data == 0 ? ", one replica" : "",
+                     problem.empty() ? layout::memory_text(plan) : "not planned, since " + problem);
     if (!details) return 0;
     std::istringstream lines(parameter_table(description.model).print(TableFormat::text));
-    fmt::print("#\n");
-    for (std::string line; std::getline(lines, line);) fmt::print("# {}\n", line);
+    print_result("#\n");
+    for (std::string line; std::getline(lines, line);) print_result("# {}\n", line);
     return 0;
 }
 
@@ -161,7 +162,7 @@ int print_most_ranks(const std::string& path, const std::vector<std::string>& se
         throw usage_error("{} cannot be trained on {} rank{} or fewer: {}", path, limit, plural(limit),
                           why.empty() ? fmt::format("its grid needs {}", fewest.ranks()) : why);
     }
-    fmt::print("{}\n", ranks);
+    print_result("{}\n", ranks);
     return 0;
 }
 

@@ -85,11 +85,14 @@ int main(int argc, char** argv) {
     add_help_command(program, action);
     try {
         program.parse(argc, argv);
+        refuse_empty_values(program, {"--prompt"});
         // Commands that are not parallel run on rank 0 only.
         const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval") ||
                               program.got_subcommand("bench") || program.got_subcommand("convert") ||
                               program.got_subcommand("doctor") || program.got_subcommand("witness");
-        return by_ranks || is_first_process() ? action() : 0;
+        const int code = by_ranks || is_first_process() ? action() : 0;
+        if (std::fflush(stdout) != 0) throw fault_error("the output cannot be written: {}", system_error_text());
+        return code;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
         if (!is_first_process()) return static_cast<int>(ExitCode::usage);

@@ -170,7 +170,7 @@ int plan_layouts(const Options& options) {
     output.counts = device_counts(request, output.job, output.machine);
     output.result = search(output.machine, output.job, request, output.counts, output.limits, request.by);
     output.top = options.top;
-    std::fputs(print_plan(output, table_format(options.format)).c_str(), stdout);
+    print_result(print_plan(output, table_format(options.format)));
     if (output.result.fitting.empty()) throw usage_error("{}", why_none(output));
     if (!options.write_job.empty() || !options.write_run.empty())
         write_run_and_job(options, output.job, output.machine, output.chosen(), output.limits);
@@ -181,7 +181,7 @@ int evaluate(const Options& options) {
     const auto rows = read_measured_table(options.evaluate);
     const std::string name = options.request.hardware.empty() ? "a100-80-4x100g" : options.request.hardware;
     const Machine machine = read_machine(name);
-    std::fputs(print_judgement(machine, rows, judge(machine, rows), table_format(options.format)).c_str(), stdout);
+    print_result(print_judgement(machine, rows, judge(machine, rows), table_format(options.format)));
     return 0;
 }
 
@@ -201,7 +201,7 @@ int fit_table(const Options& options) {
     if (crossed.mean_absolute_error > doubtful)
         log::warning("the errors are large ({:.0f} % mean): a row may be mistyped or measured with another program",
                      100 * crossed.mean_absolute_error);
-    std::fputs(print_judgement(fitted, rows, crossed, table_format(options.format)).c_str(), stdout);
+    print_result(print_judgement(fitted, rows, crossed, table_format(options.format)));
     write_text(options.out, to_toml(fitted));
     return 0;
 }

@@ -119,8 +119,7 @@ int run(const Options& options) {
     const int ranks = options.ranks > 0 ? options.ranks : default_ranks(hardware, allowed, gpus.size());
     const std::vector<cluster::RankRequest> requests(static_cast<std::size_t>(ranks), {allowed, gpus});
     const std::string text = printed(format, hardware, map_ranks(hardware, requests), gpus);
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-        throw fault_error("cannot print the result: {}", system_error_text());
+    print_result(text);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/utf8.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "config/keys.hpp"
@@ -31,6 +32,8 @@ int run(const Options& options) {
     return session.run([&] {
         if (options.description.empty() && options.settings.empty())
             throw usage_error("train takes a run description: lockstep train RUN.toml; see jobs/examples");
+        if (first_damage(options.init_from) != std::string::npos)
+            throw usage_error("--init-from: the path is not UTF-8, which run descriptions are; rename a folder");
         std::vector<std::string> settings = options.settings;
         if (!options.init_from.empty()) settings.push_back("init.from=" + config::toml_text(options.init_from));
         if (!options.device.empty()) {

@@ -118,9 +118,11 @@ std::vector<std::string> files_of(const std::string& path) {
     for (const std::string& folder : folders) {
         const std::size_t before = files.size();
         for (fs::directory_iterator entry(folder, problem), end; !problem && entry != end; entry.increment(problem))
-            if ((entry->path().extension() == ".h5" || checkpoint::part_of(entry->path().string())) &&
-                fs::is_regular_file(entry->path()))
-                files.push_back(entry->path());
+            if (entry->path().extension() == ".h5" || checkpoint::part_of(entry->path().string())) {
+                std::error_code none;
+                const fs::file_type kind = entry->status(none).type();
+                if (kind == fs::file_type::regular || kind == fs::file_type::none) files.push_back(entry->path());
+            }
         if (problem) throw usage_error("the folder {} cannot be read: {}", folder, problem.message());
         std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
     }
@@ -131,8 +133,7 @@ std::vector<std::string> files_of(const std::string& path) {
 }
 
 void print_line(const std::string& line) {
-    if (std::printf("%s\n", line.c_str()) < 0 || std::fflush(stdout) != 0)
-        throw fault_error("cannot print the result: {}", system_error_text());
+    print_result("{}\n", line);
 }
 
 int run(const std::vector<std::string>& paths) {

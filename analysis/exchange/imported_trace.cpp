@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include "analysis/load/description.hpp"
@@ -134,8 +133,7 @@ trace::RowBatch block_of(const ImportedRun& run, const RegionTable& regions) {
 }
 
 bool is_imported(const std::filesystem::path& description) {
-    std::ifstream stream(description);
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    const std::string text = text_of_regular_file(description.string());
     return description_table(text)["imported"].is_table();  // what cannot be read is not known to be ours to replace
 }
 

@@ -1,10 +1,14 @@
 #include "analysis/exchange/output.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <utility>
 
 #include "analysis/load/guard.hpp"
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::analysis {
 
@@ -19,7 +23,7 @@ Output::Output(const std::string& path) : path_(path), file_(stdout) {
     if (replaces) {
         const fs::path target = fs::canonical(path_, problem);
         if (!problem) path_ = target.string();
-        unfinished_ = path_ + ".tmp";
+        unfinished_ = fmt::format("{}.{}-{}.tmp", path_, host_name(), ::getpid());  // nobody else's
     }
     const std::string& opened = replaces ? unfinished_ : path_;
     if (replaces) note_unfinished(unfinished_);
@@ -27,7 +31,7 @@ Output::Output(const std::string& path) : path_(path), file_(stdout) {
     if (file_) return;
     const std::string why = system_error_text();
     forget_unfinished();
-    throw usage_error("{} cannot be written: {}", opened, why);
+    throw usage_error("{} cannot be written: {}", path_, why);
 }
 
 Output::~Output() {

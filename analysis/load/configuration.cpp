@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 
 #include "analysis/load/description.hpp"
 #include "analysis/load/settings.hpp"
 #include "base/clock.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -138,8 +138,7 @@ std::string status_of(const trace::Run& run) {
     std::error_code ignored;
     std::filesystem::path folder = run.path;
     if (!std::filesystem::is_directory(folder, ignored)) folder = folder.parent_path();
-    std::ifstream stream(folder / "status.json");
-    return {std::istreambuf_iterator<char>(stream), {}};
+    return text_of_regular_file((folder / "status.json").string());
 }
 
 }  // namespace lockstep::analysis

@@ -2,10 +2,11 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/json_number.hpp"
+#include "base/json_text.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::analysis {
 
@@ -13,11 +14,10 @@ std::vector<PositionLoss> losses_by_position(const std::string& path) {
     std::error_code ignored;
     std::filesystem::path folder = path;
     if (!std::filesystem::is_directory(folder, ignored)) folder = folder.parent_path();
-    std::ifstream stream(folder / "positions.json");
-    if (!stream) return {};
+    const std::string text = text_of_regular_file((folder / "positions.json").string());
     std::vector<PositionLoss> losses;
     try {
-        const nlohmann::json file = nlohmann::json::parse(stream);
+        const auto file = parse_json<nlohmann::json>(text);
         for (const nlohmann::json& range : file.at("positions")) {
             if (range.at("validation_loss").is_null()) continue;  // where no token has a target
             for (const char* end : {"first_position", "last_position"})

@@ -51,6 +51,17 @@ bool is_number(const std::string& text, double& value) {
 
 }  // namespace
 
+void refuse_empty_values(const CLI::App& program, const std::vector<std::string>& may_be_empty) {
+    for (const CLI::App* command : program.get_subcommands())
+        for (const CLI::Option* option : command->get_options()) {
+            const std::vector<std::string>& values = option->results();
+            if (std::find(values.begin(), values.end(), "") == values.end()) continue;
+            const std::string name = option->get_name();
+            if (std::find(may_be_empty.begin(), may_be_empty.end(), name) != may_be_empty.end()) continue;
+            throw CLI::ValidationError(name, "its value is empty: leave it out, or check the variable that it is from");
+        }
+}
+
 CLI::Validator above_zero() {
     return {[](std::string& text) {
                 double value = 0;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,6 +15,10 @@ CLI::Validator zero_or_more();
 
 // "help" prints the program's help, "help COMMAND" that of a command; --completion SHELL and --man what follows.
 void add_help_command(CLI::App& program, std::function<int()>& action);
+
+// A ParseError for an option or an argument with an empty value, as an unset variable of a shell gives it. Of
+// `may_be_empty`, names such as "--prompt", it is taken.
+void refuse_empty_values(const CLI::App& program, const std::vector<std::string>& may_be_empty = {});
 
 // What is wrong, with the command or the option that was probably meant; one sentence that ends with where to read
 // more.

@@ -73,7 +73,8 @@ OpenFile OpenFile::open_or_create(const std::string& path) {
 }
 
 OpenFile OpenFile::to_append(const std::string& path) {
-    return {descriptor_of_no_link(path, O_WRONLY | O_CREAT | O_APPEND), path};
+    // O_NONBLOCK: a pipe that nobody reads is an error instead of a wait.
+    return {descriptor_of_no_link(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK), path};
 }
 
 OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -36,9 +37,20 @@ std::string read_text_file(const std::string& path) {
     return text;
 }
 
-void write_whole_file(const std::string& path, const std::string& text) {
-    // Anything but a regular file (/dev/stdout, a pipe) is written to, never replaced.
+std::string text_of_regular_file(const std::string& path) {
     std::error_code none;
+    if (!std::filesystem::is_regular_file(path, none)) return {};
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+void write_whole_file(const std::string& path, const std::string& text) {
+    std::error_code none;
+    if (path.empty()) throw usage_error("the name of a file to write is empty");
+    if (std::filesystem::is_directory(path, none)) throw usage_error("{} is a folder; name a file", path);
+    // Anything but a regular file (/dev/stdout, a pipe) is written to, never replaced.
     if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none)) {
         std::ofstream stream(path, std::ios::binary);
         stream << text;

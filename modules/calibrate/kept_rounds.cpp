@@ -1,9 +1,9 @@
 #include "calibrate/kept_rounds.hpp"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.hpp"
 #include "base/log.hpp"
 #include "base/whole_file.hpp"
 
@@ -19,7 +19,7 @@ KeptRounds read_rounds(const std::string& path, const std::string& settings) {
     std::error_code none;
     if (!std::filesystem::exists(path, none)) return {};
     try {
-        const Json json = Json::parse(std::ifstream(path));
+        const auto json = parse_json<Json>(text_of_regular_file(path));
         if (json.at("settings") == settings) {
             KeptRounds kept{json.at("seconds").get<std::vector<std::vector<double>>>(),
                             json.at("busy_share").get<double>()};

@@ -45,12 +45,19 @@ std::string type_in_words(const Key& key) {
     throw usage_error("{}{} must be {}, not {}", given.place, key.path, wanted, found);
 }
 
+// The system's calls would take what stands before it for the whole.
+const std::string& without_nul(const std::string& text, const Given& given, const Key& key) {
+    if (text.find('\0') != std::string::npos)
+        throw usage_error("{}{} holds the character U+0000, which no name or path can have", given.place, key.path);
+    return text;
+}
+
 }  // namespace
 
 // A bare word on the command line that TOML takes for something else is still the text that was typed: --set
 // run.name=7.
 std::string text_value(const Given& given, const Key& key) {
-    if (const auto* text = given.node->as_string()) return text->get();
+    if (const auto* text = given.node->as_string()) return without_nul(text->get(), given, key);
     if (!given.typed.empty() && !given.node->is_array() && !given.node->is_table()) return given.typed;
     refuse_type(given, key);
 }
@@ -84,7 +91,7 @@ std::vector<std::string> list_value(const Given& given, const Key& key, bool one
         if (!text)
             throw usage_error("{}{} holds an item that is not text; it must be {}", given.place, key.path,
                               type_in_words(key));
-        list.push_back(text->get());
+        list.push_back(without_nul(text->get(), given, key));
     }
     return list;
 }
@@ -103,10 +110,10 @@ WeightedPaths weighted_paths(const Given& given, const Key& key, const toml::tab
             for (const toml::node& item : *node.as_array()) {
                 const auto* text = item.as_string();
                 if (!text) throw usage_error("{}{} holds an item that is not text", given.place, inside);
-                part.paths.push_back(text->get());
+                part.paths.push_back(without_nul(text->get(), value, as));
             }
         } else if (name.str() == "path" && node.is_string()) {
-            part.paths = {node.as_string()->get()};
+            part.paths = {without_nul(node.as_string()->get(), value, as)};
         } else if (name.str() == "path") {
             throw usage_error("{}{} must be a path or a list of paths", given.place, inside);
         } else if (name.str() == "weight" && node.is_number()) {

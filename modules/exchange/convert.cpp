@@ -11,7 +11,6 @@
 #include "base/log.hpp"
 #include "base/open_file.hpp"
 #include "base/utf8.hpp"
-#include "base/utf8.hpp"
 #include "base/whole_file.hpp"
 #include "cluster/agree.hpp"
 #include "config/run_description.hpp"

@@ -136,7 +136,8 @@ checkpoint::Source Folder::source() const {
 }
 
 checkpoint::Contents Folder::contents(const config::ModelDescription& model) const {
-    const std::string whole_path = without_slash(fs::absolute(path_).lexically_normal().string());
+    std::error_code nowhere;
+    const std::string whole_path = without_slash(fs::absolute(path_, nowhere).lexically_normal().string());
     checkpoint::Contents contents =
         contents_of(model, fs::path(whole_path).filename().string(), std::min(model_.context, usual_length));
     read_tokenizer(path_, contents);

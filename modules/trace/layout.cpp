@@ -277,7 +277,7 @@ std::vector<NumberedFile> trace_files(const std::string& folder) {
         files.push_back({std::stoll(digits), entry->path().string()});
     }
     if (problem && problem != std::errc::no_such_file_or_directory && problem != std::errc::not_a_directory)
-        throw fault_error("the folder {} cannot be read: {}", folder, problem.message());
+        throw usage_error("the folder {} cannot be read: {}", folder, problem.message());
     std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
     return files;
 }

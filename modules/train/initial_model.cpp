@@ -26,13 +26,16 @@ namespace fs = std::filesystem;
 // the run folder's path without run.folder and run.name.
 std::string checkpoints_beside(const fs::path& run_folder, const config::RunDescription& run) {
     const fs::path folder = config::checkpoint_folder(run);
-    fs::path launched_in = fs::absolute(run_folder).lexically_normal();
+    std::error_code nowhere;  // where the current folder was removed
+    fs::path launched_in = fs::absolute(run_folder, nowhere).lexically_normal();
     const fs::path own = fs::path(config::run_folder(run)).lexically_normal();
     if (folder.is_absolute() || own.is_absolute()) return folder.string();
     if (!launched_in.has_filename()) launched_in = launched_in.parent_path();
     const std::string path = launched_in.string(), end = "/" + own.string();
     if (!path.ends_with(end)) return folder.string();
-    return (fs::path(path.substr(0, path.size() - end.size() + 1)) / folder).lexically_proximate(fs::current_path());
+    const fs::path found = fs::path(path.substr(0, path.size() - end.size() + 1)) / folder;
+    const fs::path here = fs::current_path(nowhere);
+    return here.empty() ? found : found.lexically_proximate(here);
 }
 
 // Shared or local ones.
@@ -124,8 +127,14 @@ void name_base(const exchange::StoredModel& base, cluster::HostGroup& group, che
 std::string checkpoint_folder_of(const std::string& folder) {
     std::error_code ignored;
     const std::string description = folder + "/run.toml";
-    if (!fs::exists(description, ignored)) return folder;
-    return checkpoints_beside(folder, config::parse_foreign_description(read_text_file(description), description));
+    if (!fs::exists(description, ignored)) {
+        if (fs::exists(folder + "/status.json", ignored))
+            throw damaged_error("{} is a run's folder without its run.toml, which names the checkpoint folder", folder);
+        return folder;
+    }
+    const config::RunDescription run = config::parse_foreign_description(read_text_file(description), description);
+    if (run.run.name.empty()) throw damaged_error("{} is damaged: it has no run.name", description);
+    return checkpoints_beside(folder, run);
 }
 
 std::string newest_checkpoint(const std::string& name) {

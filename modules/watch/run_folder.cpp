@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/json_number.hpp"
 #include "base/json_text.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
@@ -46,11 +46,6 @@ void write_status_text(const std::string& path, const std::string& text) {
     }
 }
 
-std::string text_if_any(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 }  // namespace
 
 RunFolder::RunFolder(const std::string& path) : path_(path), lock_(path, "lock") {
@@ -80,7 +75,7 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
 }
 
 std::string RunFolder::read_rates(const std::string& folder) {
-    return text_if_any(folder + "/rates.json");
+    return text_of_regular_file(folder + "/rates.json");
 }
 
 void RunFolder::write_rates(const std::string& folder, const std::string& json) {
@@ -95,7 +90,7 @@ std::optional<std::string> RunFolder::read_products(const std::string& folder) {
     const std::string path = folder + "/products.json";
     std::error_code none;
     if (!std::filesystem::exists(std::filesystem::symlink_status(path, none))) return std::nullopt;
-    return text_if_any(path);
+    return text_of_regular_file(path);
 }
 
 void RunFolder::write_products(const std::string& folder, const std::string& json) {
@@ -119,15 +114,18 @@ void RunFolder::open_metrics(std::int64_t step) {
     const std::string path = path_ + "/metrics.jsonl";
     std::string kept, broken;
     std::error_code none;
-    std::istringstream before(std::filesystem::exists(path, none) ? read_text_file(path) : "");
+    const auto kind = std::filesystem::symlink_status(path, none).type();
+    if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
+        throw usage_error("{} is no regular file; remove it", path);
+    std::istringstream before(text_of_regular_file(path));
     for (std::string line; std::getline(before, line);) {
         const auto entry = parse_json<Json>(line);
-        const bool whole = entry.is_object() && entry.contains("step") && entry["step"].is_number_integer();
+        const bool whole = entry.is_object() && entry.contains("step") && is_whole<std::int64_t>(entry["step"]);
         if (!whole) broken += line + "\n";
         if (whole && entry["step"].get<std::int64_t>() <= step) kept += line + "\n";
     }
     if (!broken.empty()) {
-        replace_file(path + ".broken", broken);
+        replace_file(path + ".broken", text_of_regular_file(path + ".broken") + broken);  // beside earlier ones
         log::warning(
             "{} has lines that are not metrics of a step, such as a crash leaves behind; they are moved to {}.broken",
             path, path);

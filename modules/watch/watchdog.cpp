@@ -10,7 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 
@@ -48,11 +47,6 @@ constexpr double stopped_seconds = 2;
 // Ranks keep waiting for one that was active within this fraction of the limit.
 constexpr double recent_part = 0.8;
 constexpr std::size_t operations_reported = 20;
-
-std::string read_text(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 bool exists(const std::string& path) {
     return ::access(path.c_str(), F_OK) == 0;
@@ -273,7 +267,7 @@ void Watchdog::gather(const std::string& parts, std::vector<RankReport>& all, do
             const std::string path = entry->path().string();
             if (!path.ends_with(".json") || !taken.insert(path).second) continue;
             try {
-                for (RankReport& rank : node_report_from(read_text(path)))
+                for (RankReport& rank : node_report_from(text_of_regular_file(path)))
                     if (ranks.insert(rank.flight.rank).second) all.push_back(std::move(rank));
             } catch (const Error& error) {
                 log::debug("{}: {}", path, error.what());  // its ranks are reported as missing

@@ -1,5 +1,7 @@
 // Input that is wrong ends in one sentence, the right exit code and nothing damaged, on one rank and on three.
 #define BOOST_TEST_MODULE bad_input
+#include <sys/stat.h>
+
 #include "end_to_end/command.hpp"
 
 using namespace lockstep::tests;
@@ -194,6 +196,30 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
                "{\"state\": " + std::string(levels, '[') + std::string(levels, ']') + "}");
     alone("inspect nested", 3, "status.json is damaged");
     alone("inspect nested --print state", 3, "status.json is damaged");
+    fs::create_directories(folder / "odd" / "status.json");
+    alone("inspect odd", 3, "status.json is damaged");
+    write_file(folder / "nameless" / "run.toml", "");
+    const auto looked_at = [&](const std::string& path, int exit_code, const std::string& word) {
+        const Result result = run("verify " + path, folder);
+        check_exit(result, exit_code);
+        BOOST_TEST(contains(result.out, word), result);
+    };
+    looked_at("nameless", 3, "it has no run.name");
+    write_file(folder / "half" / "status.json", "{}");
+    looked_at("half", 3, "without its run.toml");
+    fs::create_directory(folder / "links");
+    fs::create_symlink("loop.h5", folder / "links" / "loop.h5");
+    looked_at("links", 2, "loop.h5");
+    alone("convert " + newest.string() + " out --base ''", 2, "--base: its value is empty");
+    alone("train run.toml --init-from ''", 2, "--init-from: its value is empty");
+    alone("train run.toml --init-from caf\xe9", 2, "is not UTF-8");
+    alone("train run.toml --set 'run.folder=\"a\\u0000b\"'", 2, "U+0000");
+    alone("generate --checkpoint " + newest.string() + " --prompt a --tokens 9223372036854775807", 2,
+          "at most 1073741824");
+    fs::rename(run_folder(folder) / "metrics.jsonl", folder / "metrics.jsonl");
+    BOOST_TEST_REQUIRE(::mkfifo((run_folder(folder) / "metrics.jsonl").c_str(), 0600) == 0);
+    alone("train run.toml --resume auto", 2, "metrics.jsonl is no regular file");
+    fs::rename(folder / "metrics.jsonl", run_folder(folder) / "metrics.jsonl");
     alone("inspect " + run_folder(folder).string() + " --print sate", 2, "did you mean state?");
     alone("inspect run.toml --format csv", 2, "run.toml is printed as text or json");
     alone("inspect " + run_folder(folder).string() + " --format markdown", 2, "is printed as text or json");

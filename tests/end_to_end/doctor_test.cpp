@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(wrong_input) {
     write_file(place.path() / "empty", "# nothing\n");
     for (const auto& [arguments, part] :
          std::vector<std::pair<std::string, std::string>>{{"--nodes-file empty", "names no host"},
-                                                          {"--nodes-file ''", "cannot be read"},
+                                                          {"--nodes-file ''", "--nodes-file: its value is empty"},
                                                           {"--nodes-file /bin/sh", "does not begin with a host"},
                                                           {"--nodes-file absent", "absent cannot be read"},
                                                           {"--format xml", "xml"},

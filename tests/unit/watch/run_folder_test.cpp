@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
@@ -128,4 +129,31 @@ BOOST_AUTO_TEST_CASE(the_lock_shows_that_the_run_lives) {
     for (int tries = 0; tries < 100 && fs::last_write_time(lock) == long_ago; ++tries)
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     BOOST_TEST((fs::last_write_time(lock) > long_ago));
+}
+
+BOOST_AUTO_TEST_CASE(lines_that_are_no_metrics_are_kept_beside_earlier_ones) {
+    const TemporaryFolder place;
+    watch::RunFolder folder(place.path("run"));
+    const std::string metrics = folder.path() + "/metrics.jsonl";
+    std::string broken;
+    for (const char* garbage : {"half a li", "{\"step\": 18446744073709551615}", "{\"step\": 1.5}"}) {
+        folder.open_metrics(1);
+        folder.write_step(numbers_of(1));
+        std::ofstream(metrics, std::ios::app) << garbage << '\n';
+        folder.open_metrics(1);
+        broken += garbage + std::string("\n");
+        std::ifstream kept(metrics + ".broken");
+        BOOST_TEST((std::string(std::istreambuf_iterator<char>(kept), {}) == broken), garbage);
+        BOOST_TEST(!lines_of(metrics).empty());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_status_is_written_whatever_bytes_its_reason_has) {
+    const TemporaryFolder place;
+    const watch::RunFolder folder(place.path("run"));
+    watch::RunFolder::write_status(folder.path(), "failed", 3, 1, "caf\xe9 cannot be written");
+    std::ifstream file(folder.path() + "/status.json");
+    const Json status = Json::parse(file);
+    BOOST_TEST(status["state"] == "failed");
+    BOOST_TEST(status["reason"].get<std::string>().find("cannot be written") != std::string::npos);
 }
