@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -27,6 +29,12 @@ class TemporaryFolder {
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;
     std::string operator/(const std::string& name) const { return (path_ / name).string(); }
     std::string string() const { return path_.string(); }
+    // How many files and folders in it are those of a program that writes.
+    std::ptrdiff_t unfinished() const {
+        const std::filesystem::directory_iterator entries(path_);
+        return std::count_if(begin(entries), end(entries),
+                             [](const auto& entry) { return entry.path().extension() == ".tmp"; });
+    }
 
   private:
     std::filesystem::path path_;
