@@ -114,10 +114,12 @@ void RunFolder::open_metrics(std::int64_t step) {
     const std::string path = path_ + "/metrics.jsonl";
     std::string kept, broken;
     std::error_code none;
-    const auto kind = std::filesystem::symlink_status(path, none).type();
-    if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
+    using Type = std::filesystem::file_type;
+    const Type kind = std::filesystem::symlink_status(path, none).type();
+    if (kind != Type::not_found && kind != Type::regular && kind != Type::symlink)  // a link is replaced below
         throw usage_error("{} is no regular file; remove it", path);
-    std::istringstream before(text_of_regular_file(path));
+    const bool readable = std::filesystem::is_regular_file(path, none);
+    std::istringstream before(readable ? read_text_file(path) : "");
     for (std::string line; std::getline(before, line);) {
         const auto entry = parse_json<Json>(line);
         const bool whole = entry.is_object() && entry.contains("step") && is_whole<std::int64_t>(entry["step"]);
