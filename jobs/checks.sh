@@ -3,7 +3,7 @@
 # shellcheck shell=bash disable=SC2034
 
 is_count() { [[ $1 =~ ^(0|[1-9][0-9]{0,14})$ ]]; }
-is_number() { [[ $1 =~ ^[1-9][0-9]{0,7}$ ]]; } # of ranks, nodes, sequences
+is_number() { [[ $1 =~ ^[1-9][0-9]{0,8}$ ]]; } # of ranks, nodes, sequences
 is_run_name() { [[ $1 =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$ ]]; }
 
 # A path that no command takes for an option.
@@ -12,7 +12,7 @@ plain_path() { if [[ $1 == -* ]]; then echo "./$1"; else echo "$1"; fi; }
 # FILE: its text
 manifest_text() {
     [[ -f $1 && -r $1 ]] || fail "cannot read the manifest $1; create it with jobs/manifest"
-    [[ -z $(tail -c 1 "$1" | tr -d '\0') ]] || fail "$1 is truncated; remove it and create it again with jobs/manifest"
+    [[ -z $(tail -c 1 -- "$1" | tr -d '\0') ]] || fail "$1 is truncated; remove it and create it again with jobs/manifest"
     tr -d '\0' <"$1"
 }
 

@@ -75,8 +75,6 @@ set_launcher() { # RANKS
             filled=${filled//\{hosts\}/$(joined , "${all_nodes[@]}")}
         fi
         read -ra launcher <<<"${filled//\{nodes\}/$on_nodes}"
-        command -v "${launcher[0]:-}" >/dev/null ||
-            fail "LOCKSTEP_LAUNCH begins with \"${launcher[0]:-}\", which is not found; load an MPI module, or change it"
     elif [[ $scheduler == slurm ]] && command -v srun >/dev/null; then
         launcher=(srun "--mpi=${LOCKSTEP_MPI:-pmi2}" "--ntasks=$1" --kill-on-bad-exit=1)
         # Since Slurm 22.05 srun does not inherit this from the job.

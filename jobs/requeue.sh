@@ -39,6 +39,7 @@ may_requeue() {
     fi
     # Without a count the job would come back for ever; a full disk must not lose the one that is there.
     if ! { mkdir -p "$folder" && echo "$highest $count" >"$counter.new" && mv -fT "$counter.new" "$counter"; } 2>/dev/null; then
+        rm -f "$counter.new"
         refused="$counter, which counts requeues, cannot be written"
         return 1
     fi

@@ -8,7 +8,7 @@ seconds_of() {
         if (split(text, parts, "-") == 2) { days = parts[1]; text = parts[2] }
         count = split(text, part, ":"); seconds = 0
         for (i = 1; i <= count; ++i) seconds = seconds * 60 + part[i]
-        print seconds + days * 86400
+        printf "%d\n", seconds + days * 86400
     }'
 }
 
@@ -33,7 +33,7 @@ remaining_seconds() {
         lsf)
             # "1:30 L": hours and minutes
             text=$(bjobs -noheader -o time_left "$LSB_JOBID$lsf_index" 2>/dev/null) || return 0
-            if [[ $text =~ ([0-9]+):([0-9]+) ]]; then echo $((BASH_REMATCH[1] * 3600 + 10#${BASH_REMATCH[2]} * 60)); fi
+            if [[ $text =~ ([0-9]{1,6}):([0-9]{1,2}) ]]; then echo $((10#${BASH_REMATCH[1]} * 3600 + 10#${BASH_REMATCH[2]} * 60)); fi
             ;;
         flux)
             text=$(flux job timeleft 2>/dev/null) || return 0

@@ -18,7 +18,6 @@
 #include "hdf5/hdf5.hpp"
 #include "train/initial_model.hpp"
 #include "train/kept_tokenizer.hpp"
-#include "watch/stop_request.hpp"
 
 namespace lockstep::config {
 template <>
@@ -83,11 +82,6 @@ int run(Options options, bool tokenizer_given) {
         throw usage_error("--tokenizer and --train-tokenizer are mutually exclusive; give one");
     options.pack.format = config::from_word<data::PackFormat>(options.to, "--to");
     if (tokenizer_given) options.pack.kept_tokenizer = tokenizer_of_checkpoint(options.pack.tokenizer);
-    watch::watch_signals();
-    options.pack.between = [] {
-        if (const int signal = watch::requested_signal(); signal != 0)
-            throw fault_error("packing was interrupted by {}; nothing was written", watch::signal_word(signal));
-    };
     const data::PackResult result = data::pack(options.pack);
     Table record({{"files", "text files"},
                   {"skipped_files", "files skipped (empty or not text)"},

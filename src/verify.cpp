@@ -10,9 +10,11 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
+#include "base/whole_file.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/part_files.hpp"
 #include "command.hpp"
+#include "config/run_description.hpp"
 #include "data/token_file.hpp"
 #include "hdf5/hdf5.hpp"
 #include "trace/reader.hpp"
@@ -132,6 +134,17 @@ std::vector<std::string> files_of(const std::string& path) {
     return files;
 }
 
+// Of a run's folder, why its checkpoints cannot be found; they are not among files_of() then.
+void check_description(const std::string& path) {
+    std::error_code none;
+    if (!fs::exists(path + "/status.json", none)) return;
+    const std::string description = path + "/run.toml";
+    if (!fs::exists(description, none))
+        throw usage_error("{} is missing: it names the checkpoints, which are not checked", description);
+    if (config::parse_foreign_description(read_text_file(description), description).run.name.empty())
+        throw damaged_error("{} is damaged: it has no run.name, so checkpoints are not checked", description);
+}
+
 void print_line(const std::string& line) {
     print_result("{}\n", line);
 }
@@ -152,6 +165,10 @@ int run(const std::vector<std::string>& paths) {
     };
     for (const auto& path : paths) {
         std::vector<std::string> files;
+        print([&] {
+            check_description(path);
+            return std::string();
+        });
         print([&] {
             files = files_of(path);
             return std::string();

@@ -73,8 +73,10 @@ OpenFile OpenFile::open_or_create(const std::string& path) {
 }
 
 OpenFile OpenFile::to_append(const std::string& path) {
-    // O_NONBLOCK: a pipe that nobody reads is an error instead of a wait.
-    return {descriptor_of_no_link(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK), path};
+    struct stat there {};
+    if (::lstat(path.c_str(), &there) == 0 && S_ISFIFO(there.st_mode))  // opening it would wait for a reader
+        throw usage_error("{} is a pipe; remove it", path);
+    return {descriptor_of_no_link(path, O_WRONLY | O_CREAT | O_APPEND), path};
 }
 
 OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {

@@ -146,11 +146,7 @@ struct Packing {
         encoding.progress = options.progress;
         encoding.statistics = &statistics;
         encoding.begin_document = begin_document;
-        const EncodeResult encoded =
-            encode_text(text, tokenizer, encoding, [&](const void* tokens, std::size_t token_bytes) {
-                if (options.between) options.between();
-                take(tokens, token_bytes);
-            });
+        const EncodeResult encoded = encode_text(text, tokenizer, encoding, take);
         result.bytes = static_cast<std::int64_t>(encoded.text_bytes);
         result.documents = encoded.documents;
         result.empty_documents = encoded.empty_documents;

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +24,6 @@ struct PackOptions {
     std::int64_t train_tokenizer = 0;  // > 0: first train a sentencepiece model with this many pieces on the text
     bool progress = true;              // show a status line on terminals
     std::size_t batch_bytes = std::size_t{32} << 20;  // of text in memory at a time; does not affect the result
-    std::function<void()> between = {};               // called for every few megabytes; what it throws ends the packing
 };
 
 struct PackResult {
@@ -41,7 +39,7 @@ struct PackResult {
 // whatever the size of the text; with a tokenizer that encodes documents as a whole also the largest document and its
 // tokens, and with one that does not split text some 50 bytes for each of its bytes. Usage errors: no text, an unknown
 // tokenizer, an unsuitable number of pieces, a missing folder of OUT. Damaged error: JSON Lines that are none. Fault
-// error: disk full. Whatever ends it, nothing is left behind.
+// error: disk full; nothing is left behind.
 PackResult pack(const PackOptions& options);
 
 }  // namespace lockstep::data

@@ -132,6 +132,12 @@ std::vector<Row> read_rows(const hdf5::File& file, const std::string& name, cons
     return rows;
 }
 
+// What a user can put right.
+bool is_mistake(const std::error_code& problem) {
+    return problem == std::errc::permission_denied || problem == std::errc::too_many_symbolic_link_levels ||
+           problem == std::errc::filename_too_long;
+}
+
 }  // namespace
 
 const hdf5::RecordType& step_record() {
@@ -277,7 +283,8 @@ std::vector<NumberedFile> trace_files(const std::string& folder) {
         files.push_back({std::stoll(digits), entry->path().string()});
     }
     if (problem && problem != std::errc::no_such_file_or_directory && problem != std::errc::not_a_directory)
-        throw usage_error("the folder {} cannot be read: {}", folder, problem.message());
+        throw Error(is_mistake(problem) ? ExitCode::usage : ExitCode::fault,
+                    fmt::format("the folder {} cannot be read: {}", folder, problem.message()));
     std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
     return files;
 }

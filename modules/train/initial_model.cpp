@@ -127,14 +127,8 @@ void name_base(const exchange::StoredModel& base, cluster::HostGroup& group, che
 std::string checkpoint_folder_of(const std::string& folder) {
     std::error_code ignored;
     const std::string description = folder + "/run.toml";
-    if (!fs::exists(description, ignored)) {
-        if (fs::exists(folder + "/status.json", ignored))
-            throw damaged_error("{} is a run's folder without its run.toml, which names the checkpoint folder", folder);
-        return folder;
-    }
-    const config::RunDescription run = config::parse_foreign_description(read_text_file(description), description);
-    if (run.run.name.empty()) throw damaged_error("{} is damaged: it has no run.name", description);
-    return checkpoints_beside(folder, run);
+    if (!fs::exists(description, ignored)) return folder;
+    return checkpoints_beside(folder, config::parse_foreign_description(read_text_file(description), description));
 }
 
 std::string newest_checkpoint(const std::string& name) {

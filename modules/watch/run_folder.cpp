@@ -115,11 +115,11 @@ void RunFolder::open_metrics(std::int64_t step) {
     std::string kept, broken;
     std::error_code none;
     using Type = std::filesystem::file_type;
-    const Type kind = std::filesystem::symlink_status(path, none).type();
-    if (kind != Type::not_found && kind != Type::regular && kind != Type::symlink)  // a link is replaced below
-        throw usage_error("{} is no regular file; remove it", path);
-    const bool readable = std::filesystem::is_regular_file(path, none);
-    std::istringstream before(readable ? read_text_file(path) : "");
+    const Type kind =
+        std::filesystem::status(path, none).type();  // of what a link points to; the link is replaced below
+    if (kind != Type::not_found && kind != Type::regular)
+        throw usage_error("{} is no regular file that can be read; remove it", path);
+    std::istringstream before(kind == Type::regular ? read_text_file(path) : "");
     for (std::string line; std::getline(before, line);) {
         const auto entry = parse_json<Json>(line);
         const bool whole = entry.is_object() && entry.contains("step") && is_whole<std::int64_t>(entry["step"]);
@@ -127,7 +127,8 @@ void RunFolder::open_metrics(std::int64_t step) {
         if (whole && entry["step"].get<std::int64_t>() <= step) kept += line + "\n";
     }
     if (!broken.empty()) {
-        replace_file(path + ".broken", text_of_regular_file(path + ".broken") + broken);  // beside earlier ones
+        OpenFile rescued = OpenFile::to_append(path + ".broken");  // beside earlier ones
+        if (!rescued.append(broken)) throw fault_error("{}.broken cannot be written: {}", path, system_error_text());
         log::warning(
             "{} has lines that are not metrics of a step, such as a crash leaves behind; they are moved to {}.broken",
             path, path);

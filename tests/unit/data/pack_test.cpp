@@ -214,23 +214,6 @@ BOOST_AUTO_TEST_CASE(a_failed_write_leaves_the_older_file) {
         BOOST_TEST(entry.path().extension() != ".tmp", entry.path() << " is left behind");
 }
 
-BOOST_AUTO_TEST_CASE(a_packing_that_is_interrupted_leaves_nothing) {
-    for (const PackFormat format : {PackFormat::lockstep, PackFormat::megatron}) {
-        const TemporaryFolder folder;
-        PackOptions options = options_for({folder.write("a.txt", sample_text(100000))}, folder.path("made/out.h5"));
-        options.format = format;
-        options.batch_bytes = 10000;
-        std::filesystem::create_directory(folder.path("made"));
-        int calls = 0;
-        options.between = [&] {
-            if (++calls == 2) throw fault_error("enough");
-        };
-        check_error([&] { pack(options); }, ExitCode::fault, {"enough"});
-        BOOST_TEST(calls == 2);
-        BOOST_TEST(std::filesystem::is_empty(folder.path("made")));
-    }
-}
-
 BOOST_AUTO_TEST_CASE(damaged_token_files_are_told) {
     const TemporaryFolder folder;
     const std::string out = folder.path("tokens.h5");
