@@ -124,9 +124,6 @@ int run(const Options& options) {
         const auto group = session.make_world_group();
         std::string checkpoint;  // "": IN is a folder of the other kind
         cluster::on_root(*group, [&] {
-            if (options.in.empty() || options.out.empty())
-                throw usage_error("{} is empty; name what to {}", options.in.empty() ? "IN" : "OUT",
-                                  options.in.empty() ? "convert" : "make");
             if (!exchange::is_folder(options.in) && !exchange::is_adapter_folder(options.in))
                 checkpoint = train::newest_checkpoint(options.in);
         });

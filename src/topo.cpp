@@ -28,7 +28,6 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
     std::string xml, device = "auto", format = "text";
-    bool xml_given = false;
     int ranks = 0;  // 0: one per GPU in use, else one per NUMA node
 };
 
@@ -109,8 +108,6 @@ std::string printed(TableFormat format, const cluster::Hardware& hardware, const
 int run(const Options& options) {
     const TableFormat format = table_format(options.format);
     const auto device = config::from_word<config::DeviceChoice>(options.device, "--device");
-    if (options.xml_given && options.xml.empty())
-        throw usage_error("--xml needs a file name; omit it for this machine");
     const cluster::Topology topology =
         options.xml.empty() ? cluster::Topology::live() : cluster::Topology::from_xml(options.xml);
     const cluster::Hardware hardware = cluster::read_hardware(topology);
@@ -171,8 +168,7 @@ void add_topo(CLI::App& program, Action& action) {
         "To save a node's topology, run on it: lstopo --force node.xml\n"
         "Example: lockstep topo --xml node.xml --ranks-per-node 4\n"
         "Columns and remarks: docs/topology.md");
-    command->callback([options, xml, &action] {
-        options->xml_given = xml->count() > 0;
+    command->callback([options, &action] {
         action = [options] { return options->xml.empty() ? run(*options) : run_apart(*options); };
     });
 }

@@ -145,10 +145,6 @@ void check_description(const std::string& path) {
         throw damaged_error("{} is damaged: it has no run.name, so checkpoints are not checked", description);
 }
 
-void print_line(const std::string& line) {
-    print_result("{}\n", line);
-}
-
 int run(const std::vector<std::string>& paths) {
     ExitCode worst = ExitCode::done;
     // One line of output, or of what is wrong.
@@ -161,7 +157,7 @@ int run(const std::vector<std::string>& paths) {
             line = fmt::format("error: {}", error.what());
             if (gravity(error.code()) > gravity(worst)) worst = error.code();
         }
-        if (!line.empty()) print_line(line);
+        if (!line.empty()) print_result("{}\n", line);
     };
     for (const auto& path : paths) {
         std::vector<std::string> files;
