@@ -1,6 +1,8 @@
 // What every step, or every window of steps, costs a rank for being one of many.
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -24,7 +26,7 @@ Cost start_of_trace(int ranks) {
     return {seconds_now() - start, static_cast<double>(counted.bytes_received()), static_cast<double>(counted.calls())};
 }
 
-// Ten steps, of which the first and the last are sampled.
+// Ten steps, of which the first and the last are sampled. Each trains long enough for the writing thread to end.
 Cost trace_steps(int ranks) {
     constexpr int steps = 10, calls_a_step = 10;
     const TemporaryFolder folder(std::filesystem::temp_directory_path().string());
@@ -53,8 +55,10 @@ Cost trace_steps(int ranks) {
         numbers.step = step;
         tracer.finish_step(numbers);
         const double start = seconds_now();
-        if (tracer.wants_flush() || step == steps) tracer.flush();
+        const bool flushes = tracer.wants_flush() || step == steps;
+        if (flushes) tracer.flush();
         cost.seconds += seconds_now() - start;
+        if (flushes) std::this_thread::sleep_for(std::chrono::seconds(1));
     }
     cost.seconds /= steps;
     cost.received = static_cast<double>(counted.bytes_received() - before) / steps;

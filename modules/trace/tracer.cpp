@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -10,6 +12,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "cluster/binding.hpp"
 #include "cluster/flight_recorder.hpp"
 #include "trace/region_clock.hpp"
 #include "trace/writer.hpp"
@@ -121,9 +124,11 @@ struct Tracer::Implementation {
 
     // Rank 0 only.
     Header header;
-    RowBatch batch;  // kept, since fresh memory for many ranks takes longer than what is done with it
+    std::vector<char> messages;  // the rows of all ranks, as they sent them
+    RowBatch batch;              // kept, since fresh memory for many ranks takes longer than what is done with it
     std::unique_ptr<TraceWriter> writer;
     bool told_of_dropped_events = false;
+    std::future<void> writing;  // of `messages`, through `batch`, by `writer`; last, so that it ends before they do
 
     bool root() const { return communicator->rank() == 0; }
     void spend(double seconds) { overhead_row += seconds; }
@@ -146,7 +151,9 @@ struct Tracer::Implementation {
     void gather_rows();
     void gather_events();
     std::size_t bytes_of_rows() const;  // since the last flush, of all ranks
+    void fill_batch();
     void write();
+    void await_writing();
     void flush();
     void add_rest();
 };
@@ -196,30 +203,33 @@ void Tracer::Implementation::gather_ranks() {
 }
 
 void Tracer::Implementation::gather_rows() {
-    const std::size_t count = rows.size(), region_count = clock.regions();
     std::vector<char> own;
     append_bytes(own, rank_loss);
     append_bytes(own, overhead);
     append_bytes(own, memory);
     append_bytes(own, times);
     append_bytes(own, calls);
-    const std::vector<char> all = communicator->gather(own.data(), own.size(), 0);
-    if (!root()) return;
-    const auto ranks = static_cast<std::size_t>(communicator->size());
-    batch.steps = rows;
+    messages = communicator->gather(own.data(), own.size(), 0);
+    if (root()) batch.steps = rows;
+}
+
+void Tracer::Implementation::fill_batch() {
+    const std::size_t count = batch.steps.size(), region_count = header.regions.size();
+    const std::size_t ranks = header.ranks.size(), of_rank = messages.size() / ranks;
     batch.rank_loss.resize(count * ranks);
     batch.overhead.resize(count * ranks);
     batch.memory.resize(count * ranks * 3);
     batch.times.resize(count * ranks * region_count);
     batch.calls.resize(count * ranks * region_count);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-        const char* from = all.data() + rank * own.size();
+        const char* from = messages.data() + rank * of_rank;
         from = scatter_rows(from, count, rank, ranks, 1, batch.rank_loss);
         from = scatter_rows(from, count, rank, ranks, 1, batch.overhead);
         from = scatter_rows(from, count, rank, ranks, 3, batch.memory);
         from = scatter_rows(from, count, rank, ranks, region_count, batch.times);
         scatter_rows(from, count, rank, ranks, region_count, batch.calls);
     }
+    messages = std::vector<char>();  // "= {}" would keep the memory
 }
 
 // Of the lowest ranks, as many events as a file has room for; the others send none. Of the last rank that sends, the
@@ -266,6 +276,7 @@ std::size_t Tracer::Implementation::bytes_of_rows() const {
     return of_rank * static_cast<std::size_t>(communicator->size());
 }
 
+// Of many ranks in the background, but for what HDF5 does, which other parts of the program use meanwhile.
 void Tracer::Implementation::write() {
     if (failed) return;
     try {
@@ -275,7 +286,28 @@ void Tracer::Implementation::write() {
             writer = std::make_unique<TraceWriter>(options.folder, header, static_cast<std::uint64_t>(expected),
                                                    options.limits);
         }
-        writer->append(batch);
+        const auto work = [this] {
+            fill_batch();
+            writer->append(batch);
+        };
+        if (messages.size() < options.limits.background_bytes || !writer->has_room(batch)) return work();
+        try {
+            writing = std::async(std::launch::async, [work] {
+                cluster::bind_helper_thread();
+                work();
+            });
+        } catch (const std::system_error&) {  // no thread to be had
+            work();
+        }
+    } catch (const std::exception& problem) {
+        give_up(problem.what());
+    }
+}
+
+void Tracer::Implementation::await_writing() {
+    if (!writing.valid()) return;
+    try {
+        writing.get();
     } catch (const std::exception& problem) {
         give_up(problem.what());
     }
@@ -283,6 +315,8 @@ void Tracer::Implementation::write() {
 
 void Tracer::Implementation::flush() {
     const double start = seconds_now();
+    await_writing();
+    batch.events.clear();
     const auto count = static_cast<std::int64_t>(rows.size());
     const auto hash = static_cast<std::int64_t>(regions_hash >> 2);
     std::vector<std::int64_t> agreed = {count,         -count, hash, -hash, static_cast<std::int64_t>(spans.size()),
@@ -295,7 +329,6 @@ void Tracer::Implementation::flush() {
         gather_rows();
         if (agreed[4] > 0) gather_events();
         if (root()) write();
-        batch.events.clear();
     }
     clear_rows();
     spend(seconds_now() - start);
@@ -304,6 +337,7 @@ void Tracer::Implementation::flush() {
 // Time after the last row (a final validation or checkpoint) is added to it.
 void Tracer::Implementation::add_rest() {
     if (ended || !any_row) return;
+    await_writing();
     clear_rows();
     clock.record_spans(false);
     const double timed = pair_cost * static_cast<double>(clock.calls_in_row());
@@ -314,6 +348,7 @@ void Tracer::Implementation::add_rest() {
     rows.emplace_back();
     gather_rows();
     if (!root() || failed) return;
+    fill_batch();
     try {
         writer->add_to_last_row(batch.times, batch.calls, batch.overhead);
         writer->finish();

@@ -83,14 +83,21 @@ void TraceWriter::write_events(const std::vector<EventRow>& events) {
     write_at(offsets_.valid_events, &valid, sizeof valid);
 }
 
+bool TraceWriter::lacks_room(const std::vector<EventRow>& events) const {
+    return events_ > 0 && events.size() > event_capacity_ - events_;
+}
+
+bool TraceWriter::has_room(const RowBatch& batch) const {
+    return batch.steps.size() <= row_capacity_ - rows_ && !lacks_room(batch.events);
+}
+
 void TraceWriter::append(const RowBatch& batch) {
     const std::size_t count = batch.steps.size(), ranks = header_.ranks.size(), cells = ranks * header_.regions.size();
     LOCKSTEP_ASSERT(batch.rank_loss.size() == count * ranks && batch.overhead.size() == count * ranks);
     LOCKSTEP_ASSERT(batch.times.size() == count * cells && batch.calls.size() == count * cells);
     LOCKSTEP_ASSERT(batch.memory.size() == count * ranks * 3);
     for (std::size_t first = 0; first < count;) {
-        const bool events_do_not_fit = events_ > 0 && batch.events.size() > event_capacity_ - events_;
-        if (rows_ == row_capacity_ || (rows_ > 0 && events_do_not_fit)) {
+        if (rows_ == row_capacity_ || (rows_ > 0 && lacks_room(batch.events))) {
             file_.close();
             full_.push_back({path_, header_, offsets_, rows_, row_capacity_, events_, event_capacity_});
             ++header_.part;
