@@ -238,7 +238,7 @@ void Tracer::Implementation::gather_events() {
     const std::uint64_t own = spans.size(), room = options.limits.event_bytes / sizeof(EventRow);
     const std::vector<char> gathered = communicator->gather(&own, sizeof own, 0);
     std::vector<std::uint64_t> counts(gathered.size() / sizeof own);  // on rank 0
-    std::memcpy(counts.data(), gathered.data(), gathered.size());
+    if (!counts.empty()) std::memcpy(counts.data(), gathered.data(), gathered.size());
     std::uint64_t taken = own;
     std::size_t telling = 1;
     while (telling < counts.size() && taken < room) taken += counts[telling++];

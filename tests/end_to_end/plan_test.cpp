@@ -74,6 +74,9 @@ BOOST_AUTO_TEST_CASE(a_plan_can_be_run) {
     BOOST_TEST(contains(script, "\n#SBATCH --ntasks-per-node=2\n"));
     BOOST_TEST(contains(script, "\n#SBATCH --gpus-per-node=2\n"));
     BOOST_TEST(contains(script, "\nruns=(small.planned.toml)\n"));
+    const Result full = run("plan run.toml > /dev/full", place.path());
+    check_exit(full, 1);
+    BOOST_TEST(contains(full.error, "cannot print the result"), full);
     check_exit(run("train small.planned.toml --device cpu --set run.self_test=false", place.path(), 2), 0);
     // What the CPU updates is not in the GPU's memory.
     const auto memory = [&](const std::string& offload) {

@@ -273,7 +273,8 @@ BOOST_AUTO_TEST_CASE(prompts_are_what_the_user_gave) {
     // A full disk.
     for (const std::string& arguments :
          {generate + " --prompt the", std::string("eval --checkpoint runs/small --data text"),
-          std::string("pack --out packed.h5 text")}) {
+          std::string("pack --out packed.h5 text"), std::string("inspect run.toml"), std::string("inspect runs/small"),
+          std::string("verify runs/small")}) {
         const Result full = run(arguments + " > /dev/full", place.path());
         check_exit(full, 1);
         BOOST_TEST(contains(full.error, "cannot print the result"), full);
