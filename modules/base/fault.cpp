@@ -13,7 +13,7 @@ namespace lockstep::fault {
 #ifdef LOCKSTEP_FAULT_INJECTION
 namespace {
 
-// Also read by the checkpoint writer's threads.
+// Also read by the threads that write checkpoints and traces.
 std::atomic<int> own_rank = 0;
 std::atomic<long> own_step = 0;
 

@@ -50,7 +50,7 @@ struct WriterLimits {
     std::uint64_t file_bytes = std::uint64_t{240} << 20;  // rows of one file
     std::uint64_t event_bytes = std::uint64_t{12} << 20;  // events of one file
     std::uint64_t fewest_rows = 64;
-    std::uint64_t background_bytes = std::uint64_t{4} << 20;  // rows in one flush, from which on a thread writes them
+    std::uint64_t background_bytes = std::uint64_t{4} << 20;  // a flush of so many is written by a thread
 };
 
 }  // namespace lockstep::trace

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/fault.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
@@ -146,6 +147,8 @@ struct Tracer::Implementation {
         if (!failed) log::warning("the trace ends here, training continues: {}", reason);
         failed = true;
         writer.reset();
+        messages = std::vector<char>();
+        batch = RowBatch();
     }
     void gather_ranks();
     void gather_rows();
@@ -276,7 +279,8 @@ std::size_t Tracer::Implementation::bytes_of_rows() const {
     return of_rank * static_cast<std::size_t>(communicator->size());
 }
 
-// Of many ranks in the background, but for what HDF5 does, which other parts of the program use meanwhile.
+// A large flush is written in the background, except where it begins another file: that takes HDF5, which is not
+// thread-safe and which the training thread may use meanwhile.
 void Tracer::Implementation::write() {
     if (failed) return;
     try {
@@ -290,10 +294,11 @@ void Tracer::Implementation::write() {
             fill_batch();
             writer->append(batch);
         };
-        if (messages.size() < options.limits.background_bytes || !writer->has_room(batch)) return work();
+        if (messages.size() < options.limits.background_bytes || !writer->fits_current_file(batch)) return work();
         try {
             writing = std::async(std::launch::async, [work] {
                 cluster::bind_helper_thread();
+                fault::at("trace_thread");
                 work();
             });
         } catch (const std::system_error&) {  // no thread to be had
@@ -337,7 +342,9 @@ void Tracer::Implementation::flush() {
 // Time after the last row (a final validation or checkpoint) is added to it.
 void Tracer::Implementation::add_rest() {
     if (ended || !any_row) return;
+    const double start = seconds_now();
     await_writing();
+    spend(seconds_now() - start);
     clear_rows();
     clock.record_spans(false);
     const double timed = pair_cost * static_cast<double>(clock.calls_in_row());

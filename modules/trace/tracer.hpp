@@ -46,8 +46,8 @@ class Tracer {
 
     // Closes this step's row: all region times since the last row belong to it. Local and cheap.
     void finish_step(const StepNumbers& numbers);
-    // Collective: rank 0 gathers and writes the finished rows; they then survive a crash, of many ranks once a thread
-    // has written them, at the latest at the next flush.
+    // Collective: rank 0 gathers and writes the finished rows, which then survive a crash. A large flush is written by
+    // a thread, which the next flush waits for.
     void flush();
     bool wants_flush() const;                  // rank 0: rows have waited for two seconds, or are many
     void close();                              // collective: flushes, and truncates the file to its valid rows

@@ -83,12 +83,12 @@ void TraceWriter::write_events(const std::vector<EventRow>& events) {
     write_at(offsets_.valid_events, &valid, sizeof valid);
 }
 
-bool TraceWriter::lacks_room(const std::vector<EventRow>& events) const {
+bool TraceWriter::events_need_another_file(const std::vector<EventRow>& events) const {
     return events_ > 0 && events.size() > event_capacity_ - events_;
 }
 
-bool TraceWriter::has_room(const RowBatch& batch) const {
-    return batch.steps.size() <= row_capacity_ - rows_ && !lacks_room(batch.events);
+bool TraceWriter::fits_current_file(const RowBatch& batch) const {
+    return batch.steps.size() <= row_capacity_ - rows_ && !events_need_another_file(batch.events);
 }
 
 void TraceWriter::append(const RowBatch& batch) {
@@ -97,7 +97,7 @@ void TraceWriter::append(const RowBatch& batch) {
     LOCKSTEP_ASSERT(batch.times.size() == count * cells && batch.calls.size() == count * cells);
     LOCKSTEP_ASSERT(batch.memory.size() == count * ranks * 3);
     for (std::size_t first = 0; first < count;) {
-        if (rows_ == row_capacity_ || (rows_ > 0 && lacks_room(batch.events))) {
+        if (rows_ == row_capacity_ || (rows_ > 0 && events_need_another_file(batch.events))) {
             file_.close();
             full_.push_back({path_, header_, offsets_, rows_, row_capacity_, events_, event_capacity_});
             ++header_.part;

@@ -27,8 +27,8 @@ class TraceWriter {
     // Takes the next free trace-NNN.h5 of `folder` (created if missing); `rows`: expected number of steps.
     TraceWriter(std::string folder, Header header, std::uint64_t rows, WriterLimits limits = {});
 
-    // Whether append() will write all rows to the current file, without HDF5. Uses the number of steps and the events.
-    bool has_room(const RowBatch& batch) const;
+    // Whether append() will begin no other file, which takes HDF5. Looks only at `steps` and `events`.
+    bool fits_current_file(const RowBatch& batch) const;
     // Of more events than a file has room for, the first ones are kept.
     void append(const RowBatch& batch);
     // Adds times measured after the last row to it: times and calls [ranks, regions], overhead [ranks].
@@ -45,7 +45,7 @@ class TraceWriter {
         Offsets offsets;
         std::uint64_t rows = 0, row_capacity = 0, events = 0, event_capacity = 0;
     };
-    bool lacks_room(const std::vector<EventRow>& events) const;
+    bool events_need_another_file(const std::vector<EventRow>& events) const;
     void begin_file();
     void write_rows(const RowBatch& batch, std::size_t first, std::size_t count);
     void write_events(const std::vector<EventRow>& events);

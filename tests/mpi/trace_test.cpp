@@ -32,8 +32,8 @@ std::string shared_folder(cluster::HostGroup& world, const std::string& name) {
     return world.broadcast_text(own.string(), 0);
 }
 
-// By rank 0 itself, as in small jobs, or by its thread.
-constexpr std::uint64_t never = ~std::uint64_t{0}, always = 0;
+// `background_bytes` with which rank 0 itself writes every flush, or a thread does where it fits the file.
+constexpr std::uint64_t in_foreground = ~std::uint64_t{0}, in_background = 0;
 
 void trace_what_every_rank_does(std::uint64_t background_bytes) {
     const auto world = session->make_world_group();
@@ -120,11 +120,11 @@ void trace_what_every_rank_does(std::uint64_t background_bytes) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
-    trace_what_every_rank_does(never);
+    trace_what_every_rank_does(in_foreground);
 }
 
 BOOST_AUTO_TEST_CASE(a_thread_writes_the_same_rows) {
-    trace_what_every_rank_does(always);
+    trace_what_every_rank_does(in_background);
 }
 
 // Rank r has r + 1 events, and there is room for four: those of ranks 0 and 1, and the first of rank 2.
@@ -154,9 +154,71 @@ BOOST_AUTO_TEST_CASE(events_of_the_lowest_ranks_fill_the_room) {
     world->barrier();
 }
 
+// Seven rows a flush, of which the second and the third do not fit the file that was begun.
+BOOST_AUTO_TEST_CASE(a_thread_leaves_new_files_to_the_training_thread) {
+    const auto world = session->make_world_group();
+    const std::string folder = shared_folder(*world, "files");
+    TracerOptions options;
+    options.folder = folder;
+    options.steps_left = 21;
+    options.event_every = 0;
+    options.limits.file_bytes = 1;
+    options.limits.fewest_rows = 10;
+    options.limits.background_bytes = in_background;
+    Tracer tracer(options, session->make_world_group());
+    tracer.region("step");
+    for (std::int64_t i = 1; i <= 21; ++i) {
+        tracer.finish_step(numbers_of(i, static_cast<double>(i)));
+        if (i % 7 == 0) tracer.flush();
+    }
+    tracer.close();
+    world->barrier();
+    if (session->rank() == 0) {
+        const Run run = open_run(folder);
+        BOOST_TEST(run.closed());
+        BOOST_TEST(run.parts.size() == 3u);
+        double expected = 1;
+        for (const RunPart& part : run.parts) {
+            std::vector<double> losses;
+            part.file.read_rank_loss(0, part.rows, losses);
+            for (std::size_t row = 0; row < part.rows; ++row) BOOST_TEST(losses[row * part.file.ranks()] == expected++);
+        }
+        BOOST_TEST(expected == 22);
+        std::filesystem::remove_all(folder);
+    }
+    world->barrier();
+}
+
+BOOST_AUTO_TEST_CASE(the_thread_is_used_for_large_flushes_only) {
+    const auto world = session->make_world_group();
+    ::setenv("LOCKSTEP_FAULT", "trace_thread:*:*:throw", 1);
+    for (const std::uint64_t background_bytes : {in_foreground, in_background}) {
+        const std::string folder = shared_folder(*world, "thread");
+        TracerOptions options;
+        options.folder = folder;
+        options.steps_left = 2;
+        options.limits.background_bytes = background_bytes;
+        Tracer tracer(options, session->make_world_group());
+        tracer.region("step");
+        for (std::int64_t i = 1; i <= 2; ++i) {
+            tracer.finish_step(numbers_of(i));
+            tracer.flush();
+        }
+        tracer.close();
+        world->barrier();
+        if (session->rank() == 0) {
+            const std::vector<RunPart> parts = open_run(folder).parts;
+            BOOST_TEST((parts.empty() ? 0 : parts[0].rows) == (background_bytes == in_foreground ? 2u : 0u));
+            std::filesystem::remove_all(folder);
+        }
+        world->barrier();
+    }
+    ::unsetenv("LOCKSTEP_FAULT");
+}
+
 BOOST_AUTO_TEST_CASE(trouble_on_rank_0_ends_the_trace_everywhere) {
     const auto world = session->make_world_group();
-    for (const std::uint64_t background_bytes : {never, always}) {
+    for (const std::uint64_t background_bytes : {in_foreground, in_background}) {
         const std::string folder = shared_folder(*world, "trouble");
         ::setenv("LOCKSTEP_FAULT", "trace_write:0:5:enospc,trace_write:0:6:enospc", 1);
         TracerOptions options;
@@ -177,7 +239,7 @@ BOOST_AUTO_TEST_CASE(trouble_on_rank_0_ends_the_trace_everywhere) {
         if (session->rank() == 0) {
             // A thread may still write the fourth row when the fifth step begins, and the fifth when the sixth does.
             const std::uint64_t rows = open_run(folder).parts[0].rows;
-            BOOST_TEST((rows == 4 || (background_bytes == always && rows == 3)), rows << " rows");
+            BOOST_TEST((rows == 4 || (background_bytes == in_background && rows == 3)), rows << " rows");
             std::filesystem::remove_all(folder);
         }
         world->barrier();
@@ -190,7 +252,7 @@ BOOST_AUTO_TEST_CASE(destruction_without_close_waits_for_nobody) {
     {
         TracerOptions options;
         options.folder = folder;
-        options.limits.background_bytes = always;
+        options.limits.background_bytes = in_background;
         Tracer tracer(options, session->make_world_group());
         tracer.region("step");
         tracer.finish_step(numbers_of(1));

@@ -419,6 +419,34 @@ BOOST_AUTO_TEST_CASE(events_that_do_not_fit_begin_another_file) {
     BOOST_TEST(run.parts[4].file.read_events().size() == 10u);
 }
 
+BOOST_AUTO_TEST_CASE(what_begins_another_file_is_known_before) {
+    const TemporaryFolder folder("trace-fits");
+    const Header header = make_header(2, {"step"});
+    WriterLimits limits;
+    limits.file_bytes = 1;
+    limits.fewest_rows = 8;
+    limits.event_bytes = 10 * sizeof(EventRow);
+    TraceWriter writer(folder.string(), header, 100, limits);
+    const auto block = [&](std::size_t rows, std::size_t events) {
+        RowBatch batch = make_block(header, 1, rows);
+        batch.events.assign(events, EventRow{});
+        return batch;
+    };
+    // As many as there is room for: of more events than a file holds, the first are kept.
+    BOOST_TEST(writer.fits_current_file(block(8, 11)));
+    BOOST_TEST(!writer.fits_current_file(block(9, 0)));
+    const auto files = [&] { return trace_files(folder.string()).size(); };
+    writer.append(block(5, 6));
+    BOOST_TEST(writer.fits_current_file(block(3, 4)));
+    BOOST_TEST(!writer.fits_current_file(block(4, 0)));
+    BOOST_TEST(!writer.fits_current_file(block(1, 5)));
+    writer.append(block(3, 4));
+    BOOST_TEST(files() == 1u);
+    BOOST_TEST(!writer.fits_current_file(block(1, 0)));
+    writer.append(block(1, 0));
+    BOOST_TEST(files() == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(a_resume_supersedes_the_steps_it_makes_again) {
     const TemporaryFolder folder("trace-resume");
     const Header header = make_header(2, {"step"});
