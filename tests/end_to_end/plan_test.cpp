@@ -169,7 +169,8 @@ BOOST_AUTO_TEST_CASE(lanes_are_planned_and_priced) {
     };
     BOOST_TEST_REQUIRE((!of_four(free).is_null() && !of_four(lanes).is_null()));
     BOOST_TEST(of_four(lanes)["seconds"].get<double>() > of_four(free)["seconds"].get<double>());
-    for (const Json& layout : planned(place, job + "--set parallel.lanes=6")["layouts"])
+    const Json six = planned(place, job + "--set parallel.lanes=6");
+    for (const Json& layout : six["layouts"])
         BOOST_TEST((layout["data"] != 4 && 8 % layout["micro"].get<int>() == 0), layout);
     const Result text = run("plan " + job + "--set parallel.lanes=12", place.path());
     BOOST_TEST(contains(text.out, "lanes = 12"), text);
