@@ -19,13 +19,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::write_file("run/positions.json", parts[2]);
     fuzz::judge(size, [&] {
         watch::RunFolder run(folder);
+        run.write_description(parts[2]);
+        fuzz::require(fuzz::read_file(folder + "/run.toml") == parts[2], "run.toml reads back differently");
         run.open_metrics(3);
         trace::StepNumbers step;
         step.step = 4;
         run.write_step(step);
+        step.joules = step.instructions = 2.5;
+        step.cycles = step.processor_seconds = 2;
+        step.tokens = 8;
+        step.skipped = 1;
+        run.write_step(step);
         run.write_validation(4, 2.5, 1.25);
         const std::string written = fuzz::read_file(folder + "/metrics.jsonl");
-        fuzz::require(std::count(written.begin(), written.end(), '\n') >= 2 && written.ends_with("}\n"),
+        fuzz::require(std::count(written.begin(), written.end(), '\n') >= 3 && written.ends_with("}\n"),
                       "the lines of a step are not whole");
         run.open_metrics(4);
         fuzz::require(fuzz::read_file(folder + "/metrics.jsonl") == written, "lines of a step are lost");

@@ -97,8 +97,28 @@ std::vector<fs::path> model_folders(const std::string& file) {
 Inputs safetensors() {
     std::vector<exchange::StoredTensor> tensors = {
         {"a", "F32", {2, 3}, 0, 24}, {"b", "BF16", {4}, 0, 8}, {"empty", "F16", {0, 3}, 0, 0}};
-    const std::string beginning = exchange::safetensors_beginning(tensors);
-    return {beginning + std::string(32, '\1')};
+    Inputs inputs = {exchange::safetensors_beginning(tensors) + std::string(32, '\1')};
+    const auto add = [&](const std::string& json) {
+        std::string length;
+        tests::append_number(length, static_cast<std::uint64_t>(json.size()));
+        inputs.push_back(length + json + std::string(8, '\1'));
+    };
+    const auto add_tensor = [&](const std::string& values) { add(R"({"a": {)" + values + "}}"); };
+    for (const char* type : {"F32", "I64", "F64", "F4", "odd"})
+        for (const char* offsets : {"[0, 8]", "[4, 8]", "[0, 16]", "[0, 4]", "[0]", "[0, 4, 8]", "[8, 0]"})
+            add_tensor(R"("dtype": ")"s + type + R"(", "shape": [2], "data_offsets": )" + offsets);
+    std::string axes = "1";
+    for (int axis = 0; axis < 40; ++axis) axes += ", 1";
+    for (const std::string& shape : {axes, "18446744073709551615"s, "9223372036854775807, 4"s, "-1"s, "1.5"s, "true"s,
+                                     "null"s, "\"2\""s, "{}"s, "[]"s})
+        add_tensor(R"("dtype": "F32", "data_offsets": [0, 8], "shape": [)" + shape + "]");
+    add_tensor(R"("dtype": "F32")");
+    add_tensor(R"("dtype": "F32", "dtype": "F32")");
+    add_tensor(R"("dtype": 7)");
+    add(R"({"a": 7})");
+    add(R"({"__metadata__": {"a": "b"}, "a": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]},
+"b": {"dtype": "U8", "shape": [5], "data_offsets": [3, 8]}})");
+    return inputs;
 }
 
 Inputs model_configs() {
@@ -321,9 +341,12 @@ Inputs watch_reports() {
     stopped.stopped = true;
     sends.flight.waiting->kind = cluster::FlightKind::send;
     sends.flight.waiting->peer = 1;
-    return {"\2" R"([{"rank": )" + deep_json() + "}]",
-            input({rank_report(0, 5, true), rank_report(1, 5, true), rank_report(2, 4, false)}),
-            input({rank_report(0, 5, true), gone}), input({sends, stopped})};
+    return {
+        "\2"
+        R"([{"rank": )" +
+            deep_json() + "}]",
+        input({rank_report(0, 5, true), rank_report(1, 5, true), rank_report(2, 4, false)}),
+        input({rank_report(0, 5, true), gone}), input({sends, stopped})};
 }
 
 // Where a recorder that was used differs from a new one.
@@ -371,13 +394,15 @@ Inputs product_choices() {
             R"({"a library": {"a kind": {"algorithm": "3", "seconds": 0.5, "first_seconds": 0.75, "proposals": 4}}})"};
 }
 
-// Every base as it is; then an edit of each kind at some objects. An input begins with the base, and `choices` bytes
-// more for what else it chooses.
-Inputs edits(std::size_t bases, std::size_t choices) {
+// Every base as it is, for each of the readers; then an edit of each kind at some objects. An input begins with the
+// base, whether its checksums are made right (0), and the reader.
+Inputs edits(std::size_t bases, std::size_t readers) {
     Inputs inputs;
     for (std::size_t base = 0; base < bases; ++base) {
-        const std::string begin = static_cast<char>(base) + std::string(choices, '\0');
+        const std::string begin = static_cast<char>(base) + std::string(readers > 0 ? 2 : 0, '\0');
         inputs.push_back(begin);
+        for (std::size_t reader = 1; reader < readers; ++reader)
+            inputs.push_back(static_cast<char>(base) + std::string(1, '\0') + static_cast<char>(reader));
         for (char kind = 0; kind < 12; ++kind)
             for (char object = 0; object < 12; object = static_cast<char>(object + 3))
                 inputs.push_back(begin + kind + object + std::string("\0\1\0\5\0\2", 6));
@@ -412,8 +437,8 @@ std::map<std::string, std::vector<std::string>> seeds() {
             {"calibration_rounds", calibration_rounds()},
             {"host_list", host_lists()},
             {"product_choices", product_choices()},
-            {"checkpoint", edits(4, 2)},
-            {"token_file", edits(2, 2)},
+            {"checkpoint", edits(4, 4)},
+            {"token_file", edits(2, 3)},
             {"trace", edits(5, 0)}};
 }
 
