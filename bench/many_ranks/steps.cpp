@@ -26,10 +26,10 @@ Cost start_of_trace(int ranks) {
     return {seconds_now() - start, static_cast<double>(counted.bytes_received()), static_cast<double>(counted.calls())};
 }
 
-// Ten steps, of which the first and the last are sampled. After a flush it sleeps, as training would leave the writing
-// thread time to end.
+// A hundred steps, of which the first and the last are sampled, as by default. Steps of 0.4 s flush every 2 s; in place
+// of them it sleeps, so that the writing thread has time to end.
 Cost trace_steps(int ranks) {
-    constexpr int steps = 10, calls_a_step = 10;
+    constexpr int steps = 100, calls_a_step = 10, steps_a_flush = 5;
     const TemporaryFolder folder(std::filesystem::temp_directory_path().string());
     auto group = std::make_unique<SimulatedGroup>(0, ranks);
     const SimulatedGroup& counted = *group;
@@ -56,10 +56,10 @@ Cost trace_steps(int ranks) {
         numbers.step = step;
         tracer.finish_step(numbers);
         const double start = seconds_now();
-        const bool flushes = tracer.wants_flush() || step == steps;
+        const bool flushes = tracer.wants_flush() || step % steps_a_flush == 0;
         if (flushes) tracer.flush();
         cost.seconds += seconds_now() - start;
-        if (flushes && step < steps) std::this_thread::sleep_for(std::chrono::seconds(1));
+        if (flushes && step < steps) std::this_thread::sleep_for(std::chrono::microseconds(5) * ranks);
     }
     cost.seconds /= steps;
     cost.received = static_cast<double>(counted.bytes_received() - before) / steps;
