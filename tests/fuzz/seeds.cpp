@@ -341,12 +341,9 @@ Inputs watch_reports() {
     stopped.stopped = true;
     sends.flight.waiting->kind = cluster::FlightKind::send;
     sends.flight.waiting->peer = 1;
-    return {
-        "\2"
-        R"([{"rank": )" +
-            deep_json() + "}]",
-        input({rank_report(0, 5, true), rank_report(1, 5, true), rank_report(2, 4, false)}),
-        input({rank_report(0, 5, true), gone}), input({sends, stopped})};
+    return {"\2[{\"rank\": " + deep_json() + "}]",
+            input({rank_report(0, 5, true), rank_report(1, 5, true), rank_report(2, 4, false)}),
+            input({rank_report(0, 5, true), gone}), input({sends, stopped})};
 }
 
 // Where a recorder that was used differs from a new one.
