@@ -109,6 +109,8 @@ set_launcher_on() { # RANKS NODE …
     case ${first##*/} in
         srun)
             launcher=("$first" "--nodes=$#" "--nodelist=$(joined , "$@")" "${launcher[@]:1}")
+            # Of a launch that has lost a node Slurm may take the step for running until that node comes back.
+            if [[ $srun_overlaps == yes ]]; then launcher=("$first" --overlap "${launcher[@]:1}"); fi
             ;;
         flux)
             for node in "${all[@]}"; do if ! is_one_of "$node" "$@"; then others+=("$node"); fi; done
@@ -139,12 +141,10 @@ set_launcher_on() { # RANKS NODE …
 answers() { # NODE
     local launcher=() nodes=1
     set_launcher_on 1 "$1" || return 0
-    if [[ ${launcher[0]##*/} == srun && $srun_overlaps == yes ]]; then
-        launcher=("${launcher[0]}" --overlap "${launcher[@]:1}")
-    fi
     timeout --kill-after=2 "$probe_seconds" "${launcher[@]}" true >/dev/null </dev/null
 }
-# Since 20.11 a step has its processors to itself, unless it says otherwise; before that srun does not know the option.
+# Since 20.11 a step has its processors to itself, unless it says otherwise; before that srun does not know the option. Asked
+# after the first launch, which has nothing to share them with.
 srun_overlaps=
 find_srun_overlap() {
     if [[ ${launcher[0]##*/} != srun || -n $srun_overlaps ]]; then return; fi
