@@ -21,11 +21,18 @@ enum class ExitCode : int {
 
 class Error : public std::runtime_error {
   public:
-    Error(ExitCode code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+    enum class Kind { other, connection };
+
+    Error(ExitCode code, const std::string& sentence, Kind kind = Kind::other)
+        : std::runtime_error(sentence), code_(code), kind_(kind) {}
     ExitCode code() const { return code_; }
+    // Communication with other ranks failed: one of them, or the network, may be gone. The same run may succeed on
+    // other nodes, or later.
+    bool of_connection() const { return kind_ == Kind::connection; }
 
   private:
     ExitCode code_;
+    Kind kind_;
 };
 
 // throw usage_error("{} does not exist", path);
@@ -40,6 +47,10 @@ Error damaged_error(fmt::format_string<Arguments...> format, Arguments&&... argu
 template <class... Arguments>
 Error fault_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     return {ExitCode::fault, fmt::format(format, std::forward<Arguments>(arguments)...)};
+}
+template <class... Arguments>
+Error connection_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    return {ExitCode::fault, fmt::format(format, std::forward<Arguments>(arguments)...), Error::Kind::connection};
 }
 
 // strerror(errno): "No space left on device".

@@ -48,6 +48,9 @@ std::string at(std::string_view point) {
             for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
         if (fields == "throw")
             throw fault_error("injected fault at {} on rank {} in step {}", point, own_rank.load(), own_step.load());
+        if (fields == "disconnect")
+            throw connection_error("injected loss of a connection at {} on rank {} in step {}", point, own_rank.load(),
+                                   own_step.load());
         return std::string(fields);
     }
     return "";

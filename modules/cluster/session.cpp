@@ -133,43 +133,49 @@ int Session::run(const std::function<int()>& body) {
     MPI_Comm endings = MPI_COMM_NULL;
     LOCKSTEP_MPI(MPI_Comm_dup, MPI_COMM_WORLD, &endings);
     std::array<int, 2> own = {0, -INT_MAX};  // exit code; minus the reporting rank
-    std::string sentence;
+    std::optional<Error> failure;
     try {
         own[0] = body();
     } catch (const Error& error) {
-        own = {static_cast<int>(error.code()), -rank()};
-        sentence = error.what();
+        failure = error;
     } catch (const std::exception& error) {
-        own = {static_cast<int>(ExitCode::fault), -rank()};
-        sentence = std::string("internal error: ") + error.what();
+        failure = fault_error("internal error: {}", error.what());
     }
+    if (failure) own = {static_cast<int>(failure->code()), -rank()};
     log::status_line("");
 
+    const auto end_alone = [this](const Error& error) {
+        flight_recorder().set_stage(FlightStage::failed);
+        const bool first = !failure_handler_ || failure_handler_(error);
+        if (first || !error.of_connection())
+            log::error("{} (on rank {} of {}; aborting the others)", error.what(), rank(), size());
+        // The launcher closes stderr on the abort: let the message through first.
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        abort_all_ranks(error.code());
+    };
     std::array<int, 2> all = own;
-    MPI_Request request = MPI_REQUEST_NULL;
-    LOCKSTEP_MPI(MPI_Iallreduce, own.data(), all.data(), 2, MPI_INT, MPI_MAX, endings, &request);
-    const double start = seconds_now();
-    for (int done = 0; !done;) {
-        LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
-        if (done) break;
-        if (!sentence.empty() && seconds_now() - start > patience_seconds) {
-            flight_recorder().set_stage(FlightStage::failed);
-            if (failure_handler_) failure_handler_(static_cast<ExitCode>(own[0]), sentence);
-            log::error("{} (on rank {} of {}; aborting the others)", sentence, rank(), size());
-            // The launcher closes stderr on the abort: let the message through first.
-            std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            abort_all_ranks(static_cast<ExitCode>(own[0]));
+    try {
+        MPI_Request request = MPI_REQUEST_NULL;
+        LOCKSTEP_MPI(MPI_Iallreduce, own.data(), all.data(), 2, MPI_INT, MPI_MAX, endings, &request);
+        const double start = seconds_now();
+        for (int done = 0; !done;) {
+            LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
+            if (done) break;
+            if (failure && seconds_now() - start > patience_seconds) end_alone(*failure);
+            if (!failure && seconds_now() - start > end_patience_seconds) {
+                log::error("this rank is done, but the others have not finished for {:.0f} s: aborting them",
+                           end_patience_seconds);
+                abort_all_ranks(ExitCode::watchdog);
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        if (sentence.empty() && seconds_now() - start > end_patience_seconds) {
-            log::error("this rank is done, but the others have not finished for {:.0f} s: aborting them",
-                       end_patience_seconds);
-            abort_all_ranks(ExitCode::watchdog);
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } catch (const Error& error) {
+        // Others are gone, perhaps because of this rank's own failure.
+        end_alone(failure ? *failure : error);
     }
-    if (!sentence.empty() && all[1] == own[1]) {
+    if (failure && all[1] == own[1]) {
         log::set_rank(0);  // the message is for the run, not this rank
-        log::error("{}", sentence);
+        log::error("{}", failure->what());
     }
     finished_ = true;
     agreed_code = all[0];

@@ -62,8 +62,8 @@ bool Supervision::may_record_end() const {
 }
 
 void Supervision::record_failures(cluster::Session& session) const {
-    session.set_failure_handler([write = final_status_](ExitCode code, const std::string& sentence) {
-        static_cast<void>(write("failed", code, sentence, {}));
+    session.set_failure_handler([write = final_status_](const Error& error) {
+        return write(watch::state_after(error), error.code(), error.what(), {});
     });
 }
 

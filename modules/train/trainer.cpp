@@ -103,8 +103,8 @@ void recording_failure(const Launch& launch, const std::function<void()>& body) 
     } catch (const std::exception& error) {
         if (!launch.supervision->may_record()) throw;
         const auto* ours = dynamic_cast<const Error*>(&error);
-        launch.folders.write_status("failed", launch.supervision->step(), ours ? ours->code() : ExitCode::fault,
-                                    error.what());
+        launch.folders.write_status(ours ? watch::state_after(*ours) : "failed", launch.supervision->step(),
+                                    ours ? ours->code() : ExitCode::fault, error.what());
         throw;
     }
 }

@@ -6,12 +6,18 @@
 #include <optional>
 #include <string>
 
+#include "base/error.hpp"
 #include "base/open_file.hpp"
 #include "trace/records.hpp"
 #include "watch/blame.hpp"
 #include "watch/run_lock.hpp"
 
 namespace lockstep::watch {
+
+// In which an error leaves a run, for status.json.
+inline std::string state_after(const Error& error) {
+    return error.of_connection() ? "lost" : "failed";
+}
 
 class RunFolder {
   public:
@@ -20,7 +26,7 @@ class RunFolder {
 
     const std::string& path() const { return path_; }
     void write_description(const std::string& toml) const;
-    // state: "running", "finished", "stopped", "failed", "lost" (a rank died).
+    // state: "running", "finished", "stopped", "failed", "lost" (a rank died, or communication failed).
     // Failing to write it is a warning. Static: a rank that fails alone writes it in rank 0's place.
     static void write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
                              const std::string& reason, const NodeBlame& blame = {});

@@ -133,16 +133,16 @@ namespace {
 
 // One of three ranks is lost in step 11: the job is down soon, and the checkpoint of step 4, which has its name by
 // then, can be resumed from.
-Result lose_a_rank(const fs::path& folder, const std::string& fault) {
+Result lose_a_rank(const fs::path& folder, const std::string& fault, const std::string& state = "failed") {
     Result result = run("train run.toml", folder, 3, "LOCKSTEP_FAULT=" + fault);
     BOOST_TEST(!result.timed_out);
     BOOST_TEST(result.seconds < 15);
     // What it says is written by the witness, which may come after mpirun's end.
     BOOST_TEST(wait_until([&] { return status_of(folder)["state"] != "running"; }, 5), result);
     if (result.exit_code == 1) {  // it could still speak, also for rank 0
-        BOOST_TEST(status_of(folder)["state"] == "failed");
+        BOOST_TEST(status_of(folder)["state"] == state);
         BOOST_TEST(status_of(folder)["step"] == 11);
-        BOOST_TEST(count_of(read_file(run_folder(folder) / "log.txt"), "injected fault") == 1u);
+        BOOST_TEST(count_of(read_file(run_folder(folder) / "log.txt"), "injected ") == 1u);
     }
     const auto names = checkpoints_in(folder);
     bool any = false;
@@ -187,6 +187,16 @@ BOOST_AUTO_TEST_CASE(a_rank_throws_in_the_middle_of_a_step) {
     const Result result = lose_a_rank(place.path(), "gradient:2:11:throw");
     BOOST_TEST(result.exit_code == 1, result);
     BOOST_TEST(count_of(result.error, "injected fault at gradient on rank 2 in step 11") == 1u, result);
+}
+
+// jobs/launch goes on after this, which is no fault of the program.
+BOOST_AUTO_TEST_CASE(ranks_lose_their_connections) {
+    for (const char* who : {"*", "1"}) {
+        const Workplace place;
+        const Result result = lose_a_rank(place.path(), "gradient:" + std::string(who) + ":11:disconnect", "lost");
+        BOOST_TEST(result.exit_code == 1, result);
+        BOOST_TEST(count_of(result.error, "injected loss of a connection") == 1u, result);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(the_only_rank_is_killed) {
