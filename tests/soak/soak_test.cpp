@@ -202,7 +202,9 @@ Outcome play(std::uint64_t seed, const fs::path& folder) {
         outcome.what += "; " + layout.name() + (trouble.name.empty() ? "" : ": " + trouble.name);
         if (last.timed_out) return fails("a launch does not end", last);
         if (last.exit_code == 2 || last.exit_code == 3) return fails("a launch is refused", last);
-        if (last.exit_code == 0 && status_of(folder, name).value("state", "") == "finished") break;
+        // MPICH's mpirun ends with 0 on SIGTERM, also before the run has written a status.
+        const Json status = status_of(folder, name);
+        if (last.exit_code == 0 && status.is_object() && status["state"] == "finished") break;
         if (number == troubles) return fails("the last launch does not finish", last);
         if (damages && damage_newest(folder, name, damage)) outcome.what += ", newest checkpoint damaged";
     }
