@@ -89,10 +89,13 @@ fuzz: dependencies
 	cmake --build --preset fuzz --parallel $(JOBS)
 	tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
 
-# Goes on with new seeds after earlier calls, which build/soak.tsv lists.
+# Half of the time plain launches, half jobs under a private Slurm where one is installed. Goes on with new seeds after earlier
+# calls, which build/soak.tsv and build/soak-slurm.tsv list.
 soak: build
-	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 3600 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak.tsv OMP_WAIT_POLICY=passive \
+	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 1800 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak.tsv OMP_WAIT_POLICY=passive \
 	    $(BUILD)/bin/test_soak --log_level=message
+	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print int(1800 * $(HOURS)) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak-slurm.tsv \
+	    LOCKSTEP_SOAK_KEEP=$(BUILD)/soak-failed tests/soak/slurm_test $(BUILD) || [ $$? -eq 77 ]
 
 # Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out.
 test-openmpi:
