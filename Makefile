@@ -89,8 +89,8 @@ fuzz: dependencies
 	cmake --build --preset fuzz --parallel $(JOBS)
 	tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
 
-# Half of the time plain launches, half jobs under a private Slurm where one is installed. Goes on with new seeds after earlier
-# calls, which build/soak.tsv and build/soak-slurm.tsv list.
+# Half of the time plain launches, half jobs under a private Slurm where one is installed. Goes on with new seeds after
+# earlier calls, which build/soak.tsv and build/soak-slurm.tsv list.
 soak: build
 	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 1800 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak.tsv OMP_WAIT_POLICY=passive \
 	    $(BUILD)/bin/test_soak --log_level=message

@@ -100,6 +100,7 @@ set_launcher_on() { # RANKS NODE …
     if [[ ${LOCKSTEP_LAUNCH:-} == *"{hosts}"* ]]; then
         local nodes=$# all_nodes=("$@")
         set_launcher "$of_ranks"
+        share_cores
         return
     fi
     local all=("${all_nodes[@]}")
@@ -109,8 +110,7 @@ set_launcher_on() { # RANKS NODE …
     case ${first##*/} in
         srun)
             launcher=("$first" "--nodes=$#" "--nodelist=$(joined , "$@")" "${launcher[@]:1}")
-            # Of a launch that has lost a node Slurm may take the step for running until that node comes back.
-            if [[ $srun_overlaps == yes ]]; then launcher=("$first" --overlap "${launcher[@]:1}"); fi
+            share_cores
             ;;
         flux)
             for node in "${all[@]}"; do if ! is_one_of "$node" "$@"; then others+=("$node"); fi; done
@@ -143,8 +143,14 @@ answers() { # NODE
     set_launcher_on 1 "$1" || return 0
     timeout --kill-after=2 "$probe_seconds" "${launcher[@]}" true >/dev/null </dev/null
 }
-# Since 20.11 a step has its processors to itself, unless it says otherwise; before that srun does not know the option. Asked
-# after the first launch, which has nothing to share them with.
+# Slurm counts the step of a launch that lost a node as running until that node is back or given up, and since 20.11 a
+# step has its cores to itself unless srun says otherwise. Before 22.05 that shares cores alone, no memory and no GPUs.
+share_cores() {
+    if [[ ${launcher[0]##*/} == srun && $srun_overlaps == yes ]]; then
+        launcher=("${launcher[0]}" --overlap "${launcher[@]:1}")
+    fi
+}
+# Asked after the first launch of a job, which has it to itself. Before 20.11 srun does not know the option.
 srun_overlaps=
 find_srun_overlap() {
     if [[ ${launcher[0]##*/} != srun || -n $srun_overlaps ]]; then return; fi
@@ -167,6 +173,16 @@ silent_nodes() { # NODE …
         done
         shift $(($# < at_once ? $# : at_once))
     done
+}
+
+# What is left of earlier launches of this job: their ranks may still hold memory of nodes that answer.
+end_steps() {
+    local step
+    if [[ $scheduler != slurm ]] || ! command -v scancel >/dev/null; then return 0; fi
+    while read -r step; do
+        # 17.0, not 17.batch
+        if [[ $step =~ ^[0-9_]+[.][0-9]+$ ]]; then scancel --signal=KILL "$step" 2>/dev/null </dev/null || true; fi
+    done <<<"$(squeue --noheader --steps --job "$SLURM_JOB_ID" --format=%i 2>/dev/null || true)"
 }
 
 # --- which are left out -----------------------------------------------------------------------------------------

@@ -90,6 +90,7 @@ recover() {
         why_not="the job's time is up"
         return 1
     fi
+    end_steps
     release_locks ${excluded_here[@]+"${excluded_here[@]}"}
     pause=$pause_seconds
     longest=$((pause > 300 ? pause : 300))

@@ -26,9 +26,11 @@ class Error : public std::runtime_error {
     Error(ExitCode code, const std::string& sentence, Kind kind = Kind::other)
         : std::runtime_error(sentence), code_(code), kind_(kind) {}
     ExitCode code() const { return code_; }
-    // Communication with other ranks failed: one of them, or the network, may be gone. The same run may succeed on
-    // other nodes, or later.
-    bool of_connection() const { return kind_ == Kind::connection; }
+    Kind kind() const { return kind_; }
+    // Communication failed: another rank or the network may be gone. The run may succeed on other nodes, or later.
+    bool is_connection_error() const { return kind_ == Kind::connection; }
+    // The same error in other words, such as with the name of the file.
+    Error with_sentence(const std::string& sentence) const { return {code_, sentence, kind_}; }
 
   private:
     ExitCode code_;

@@ -1,6 +1,6 @@
 // Fault injection for tests: LOCKSTEP_FAULT=point:rank:step:action makes a rank fail at one point of one step. Several
 // are separated by ','; rank or step '*' means any. Actions: kill (SIGKILL), stop (SIGSTOP), hang, throw, disconnect
-// (throws an Error of a connection), and words that a point defines (nan, enospc, …). Compiled out of builds without
+// (throws a connection error), and words that a point defines (nan, enospc, …). Compiled out of builds without
 // tests.
 #pragma once
 

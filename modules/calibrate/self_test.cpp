@@ -251,8 +251,8 @@ FolderTest test_checkpoint_folder(const std::string& folder, const cluster::Sess
             const auto rate = checkpoint::probe_folder(folder, fmt::format("probe-{}.tmp", session.rank()));
             test.measured = {rate.bytes_per_second, 0, rate.seconds};
         } catch (const Error& error) {
-            throw Error(error.code(),
-                        fmt::format("{} (rank {}, host {})", error.what(), session.rank(), session.place().host));
+            throw error.with_sentence(
+                fmt::format("{} (rank {}, host {})", error.what(), session.rank(), session.place().host));
         }
     });
     test.seconds = seconds_now() - start;

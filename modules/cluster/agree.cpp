@@ -1,5 +1,6 @@
 #include "cluster/agree.hpp"
 
+#include <array>
 #include <exception>
 #include <new>
 #include <string>
@@ -20,14 +21,18 @@ std::optional<Error> caught(const std::function<void()>& work) {
 }
 
 std::optional<Failure> agree(const std::optional<Error>& own, HostGroup& group) {
-    std::vector<std::int64_t> first = {own ? group.rank() : group.size()};
+    // A lost connection may follow from another rank's failure: it comes after all else.
+    const int nobody = 2 * group.size();
+    std::vector<std::int64_t> first = {nobody};
+    if (own) first = {own->is_connection_error() ? group.size() + group.rank() : group.rank()};
     group.all_reduce(first, Reduce::minimum);
-    const int rank = static_cast<int>(first[0]);
-    if (rank == group.size()) return std::nullopt;
-    int code = own ? static_cast<int>(own->code()) : 0;
-    group.broadcast(&code, sizeof code, rank);
+    if (first[0] == nobody) return std::nullopt;
+    const int rank = static_cast<int>(first[0]) % group.size();
+    std::array<int, 2> code = {};
+    if (own) code = {static_cast<int>(own->code()), static_cast<int>(own->kind())};
+    group.broadcast(code.data(), sizeof code, rank);
     const std::string sentence = group.broadcast_text(own ? own->what() : "", rank);
-    return Failure{Error(static_cast<ExitCode>(code), sentence), rank};
+    return Failure{Error(static_cast<ExitCode>(code[0]), sentence, static_cast<Error::Kind>(code[1])), rank};
 }
 
 void on_root(HostGroup& group, const std::function<void()>& work) {

@@ -12,7 +12,7 @@ namespace lockstep::cluster {
 // Runs `work` and returns its error, if any.
 std::optional<Error> caught(const std::function<void()>& work);
 
-// The error that all ranks agree on: that of the lowest failed rank.
+// The error that all ranks agree on: that of the lowest rank that failed, if possible by more than a lost connection.
 struct Failure {
     Error error;
     int rank;

@@ -4,15 +4,18 @@
 
 #include <sched.h>
 
+#include <vector>
+
 #include "cluster/mpi_check.hpp"
 
 namespace lockstep::cluster {
 
 inline void wait_for(int count, MPI_Request* requests) {
     constexpr int looks_before_yielding = 50;
+    std::vector<MPI_Status> statuses(static_cast<std::size_t>(count));
     int done = 0;
     for (int looks = 0;; ++looks) {
-        LOCKSTEP_MPI(MPI_Testall, count, requests, &done, MPI_STATUSES_IGNORE);
+        check_mpi(MPI_Testall(count, requests, &done, statuses.data()), statuses.data(), count, "MPI_Testall");
         if (done) return;
         if (looks >= looks_before_yielding) static_cast<void>(sched_yield());
     }

@@ -26,6 +26,8 @@ namespace {
 constexpr double patience_seconds = 2;
 // The same for a rank that is done.
 constexpr double end_patience_seconds = 600;
+// The launcher ends an aborting process within this time, or it ends itself.
+constexpr unsigned abort_patience_seconds = 10;
 
 std::vector<std::string> split_texts(const std::vector<char>& all, std::size_t width) {
     std::vector<std::string> texts;
@@ -77,8 +79,7 @@ std::string mpi_library() {
 }
 
 void abort_all_ranks(ExitCode code) {
-    constexpr unsigned patience = 10;  // seconds until the launcher has ended this process
-    alarm(patience);
+    alarm(abort_patience_seconds);
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
     std::_Exit(static_cast<int>(code));
 }
@@ -132,7 +133,7 @@ std::unique_ptr<HostGroup> Session::make_world_group(const std::string& name) co
 int Session::run(const std::function<int()>& body) {
     MPI_Comm endings = MPI_COMM_NULL;
     LOCKSTEP_MPI(MPI_Comm_dup, MPI_COMM_WORLD, &endings);
-    std::array<int, 2> own = {0, -INT_MAX};  // exit code; minus the reporting rank
+    std::array<int, 2> own = {0, -INT_MAX};  // exit code; minus the reporting rank, lost connections after all else
     std::optional<Error> failure;
     try {
         own[0] = body();
@@ -141,23 +142,24 @@ int Session::run(const std::function<int()>& body) {
     } catch (const std::exception& error) {
         failure = fault_error("internal error: {}", error.what());
     }
-    if (failure) own = {static_cast<int>(failure->code()), -rank()};
+    if (failure) own = {static_cast<int>(failure->code()), -rank() - (failure->is_connection_error() ? size() : 0)};
     log::status_line("");
 
     const auto end_alone = [this](const Error& error) {
         flight_recorder().set_stage(FlightStage::failed);
-        const bool first = !failure_handler_ || failure_handler_(error);
-        if (first || !error.of_connection())
-            log::error("{} (on rank {} of {}; aborting the others)", error.what(), rank(), size());
+        // The handler writes to a file system that may hang.
+        alarm(abort_patience_seconds);
+        if (failure_handler_) failure_handler_(error);
+        log::error("{} (on rank {} of {}; aborting the others)", error.what(), rank(), size());
         // The launcher closes stderr on the abort: let the message through first.
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         abort_all_ranks(error.code());
     };
     std::array<int, 2> all = own;
+    const double start = seconds_now();
     try {
         MPI_Request request = MPI_REQUEST_NULL;
         LOCKSTEP_MPI(MPI_Iallreduce, own.data(), all.data(), 2, MPI_INT, MPI_MAX, endings, &request);
-        const double start = seconds_now();
         for (int done = 0; !done;) {
             LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
             if (done) break;
@@ -170,10 +172,12 @@ int Session::run(const std::function<int()>& body) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     } catch (const Error& error) {
-        // Others are gone, perhaps because of this rank's own failure.
+        // Others are gone. Whoever knows why, such as the witness of their node, speaks first.
+        while (seconds_now() - start < patience_seconds) std::this_thread::sleep_for(std::chrono::milliseconds(10));
         end_alone(failure ? *failure : error);
     }
     if (failure && all[1] == own[1]) {
+        if (rank() != 0 && failure_handler_) failure_handler_(*failure);
         log::set_rank(0);  // the message is for the run, not this rank
         log::error("{}", failure->what());
     }

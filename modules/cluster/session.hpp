@@ -41,9 +41,9 @@ class Session {
     // seconds.
     int run(const std::function<int()>& body);
 
-    // Called on a rank that failed alone, before it aborts the others: rank 0 can no longer record the failure. Returns
-    // false if another rank has done so before. Of several ranks that lost a connection only the first then says so.
-    using FailureHandler = std::function<bool(const Error& error)>;
+    // Called on a rank whose failure rank 0 cannot record: it failed alone, or where others lost their connections to
+    // it.
+    using FailureHandler = std::function<void(const Error& error)>;
     void set_failure_handler(FailureHandler handler) { failure_handler_ = std::move(handler); }
 
   private:

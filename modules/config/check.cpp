@@ -312,7 +312,7 @@ void check_layer(const ModelDescription& model, std::int64_t block) {
         if (const Kind* mixer = find_kind(Family::mixer, model.mixer(block))) mixer->check(model, model.layer(block));
     } catch (const Error& error) {
         if (model.period() == 1) throw;
-        throw Error(error.code(), fmt::format("layer {}: {}", block, error.what()));
+        throw error.with_sentence(fmt::format("layer {}: {}", block, error.what()));
     }
 }
 

@@ -139,7 +139,7 @@ config::ModelDescription read_model(const Architecture& architecture, const Json
         config::resolve(model);
         config::check(model);
     } catch (const Error& error) {
-        throw Error(error.code(), fmt::format("{} describes a model that lockstep cannot run: {}", path, error.what()));
+        throw error.with_sentence(fmt::format("{} describes a model that lockstep cannot run: {}", path, error.what()));
     }
     return model;
 }

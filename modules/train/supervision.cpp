@@ -61,9 +61,15 @@ bool Supervision::may_record_end() const {
     return !has_watch_folder_ || watch::close_watch_folder(run_path_, node_folder_->key());
 }
 
+void Supervision::record_lost_connections(cluster::Session& session) const {
+    session.set_failure_handler([write = final_status_](const Error& error) {
+        if (error.is_connection_error()) static_cast<void>(write("lost", error.code(), error.what(), {}));
+    });
+}
+
 void Supervision::record_failures(cluster::Session& session) const {
     session.set_failure_handler([write = final_status_](const Error& error) {
-        return write(watch::state_after(error), error.code(), error.what(), {});
+        static_cast<void>(write(watch::state_after(error), error.code(), error.what(), {}));
     });
 }
 

@@ -20,7 +20,9 @@ class Supervision {
     // Collective. Starts the watchdog, and the witness on one rank per node.
     explicit Supervision(const Launch& launch);
 
-    // From here on a rank that fails alone records the final status, since rank 0 cannot.
+    // From here on a rank that fails alone records the final status, since rank 0 cannot: only if it has lost a
+    // connection, or after any failure.
+    void record_lost_connections(cluster::Session& session) const;
     void record_failures(cluster::Session& session) const;
 
     // Whether rank 0 may say how the launch goes: not where another has said why it ends, though ranks may still

@@ -14,9 +14,9 @@
 
 namespace lockstep::watch {
 
-// In which an error leaves a run, for status.json.
+// The state that status.json gets for a run ended by this error.
 inline std::string state_after(const Error& error) {
-    return error.of_connection() ? "lost" : "failed";
+    return error.is_connection_error() ? "lost" : "failed";
 }
 
 class RunFolder {

@@ -199,6 +199,16 @@ BOOST_AUTO_TEST_CASE(ranks_lose_their_connections) {
     }
 }
 
+// The others lose their connections to it, and know less.
+BOOST_AUTO_TEST_CASE(a_rank_fails_and_the_others_see_it_go) {
+    const Workplace place;
+    const Result result =
+        lose_a_rank(place.path(), "gradient:0:11:disconnect,gradient:1:11:disconnect,gradient:2:11:throw", "failed");
+    BOOST_TEST(result.exit_code == 1, result);
+    BOOST_TEST(count_of(result.error, "injected fault at gradient on rank 2 in step 11") == 1u, result);
+    BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
+}
+
 BOOST_AUTO_TEST_CASE(the_only_rank_is_killed) {
     const Workplace place;
     const Result result = run("train run.toml", place.path(), 0, "LOCKSTEP_FAULT=step_end:0:6:kill");

@@ -15,6 +15,7 @@ WORK=$(mktemp -d "${TMPDIR:-/tmp}/lockstep-jobs.XXXXXX")
 failures=0
 
 skip() {
+    if ((failures > 0)); then finish; fi
     echo "skipped: $*"
     exit 77
 }

@@ -1,19 +1,20 @@
 # Sourced by tests of the Slurm scripts: a real Slurm of their own. Its daemons, ports, keys and files are its own, and go
 # with the test, however that ends.
 #
-#   slurm_start [NODE …]  starts it: of this machine, or of nodes of tests/nodes/nodes.sh, with its controller on n0. Ends the
-#                         test with 77 and a sentence where that is not possible
+#   slurm_start [NODE …]  starts it: of this machine, or of nodes of tests/nodes/nodes.sh, with its controller on n0. Ends
+#                         the test with 77 and a sentence where that is not possible
 #   slurm_up NODE         the daemon of a node that has been started again
 #   slurm_idle            succeeds if all its nodes are free
 #   no_jobs               succeeds if its queue is empty
 #   slurm_stop
 #
-# Sourced after tests/jobs/common.sh: it uses WORK, skip, complain, within and finish. With nodes, sbatch, squeue, scontrol and
-# scancel are run on n0, by node_run.
+# Sourced after tests/jobs/common.sh: it uses WORK, skip, complain, within and finish. With nodes, sbatch, squeue,
+# scontrol and scancel are run on n0, by node_run.
 # shellcheck shell=bash disable=SC2034
 
 slurm_nodes=()
 slurm_daemons=()
+slurm_started=no
 # Seconds after which Slurm gives up a silent node.
 SLURM_NODE_SECONDS=${SLURM_NODE_SECONDS:-300}
 
@@ -43,6 +44,7 @@ slurm_start() { # [NODE …]
     chmod 755 "$WORK" # the daemons want to be reached through it
     mkdir -p "$state/state"
     export SLURM_CONF=$state/slurm.conf
+    slurm_started=yes
     cat >"$SLURM_CONF" <<END
 ClusterName=lockstep
 SlurmctldHost=$host(${address:-127.0.0.1})
@@ -81,7 +83,7 @@ END
         names=$host
     fi >>"$SLURM_CONF"
     echo "PartitionName=test Nodes=${names%,} Default=YES MaxTime=60 State=UP" >>"$SLURM_CONF"
-    # Nodes have no control groups, and those of this machine are not used.
+    # On the nodes no control groups are mounted, by which Slurm would choose the plugin.
     if (($#)); then echo CgroupPlugin=cgroup/v1 >"$state/cgroup.conf"; fi
     head -c 1024 /dev/urandom >"$state/munge.key"
     chmod 600 "$state/munge.key"
@@ -106,15 +108,20 @@ END
         finish
     fi
 }
-# They end with their nodes. In shells of their own, since this one would report that.
+# They end with their nodes, which this shell would report if they were its children.
 slurm_controller_up() { (node_run n0 slurmctld -D >>"$WORK/slurm/slurmctld.out" 2>&1 </dev/null &); }
 slurm_up() { (node_run "$1" slurmd -D -N "$1" >>"$WORK/slurm/$1.out" 2>&1 </dev/null &); }
 
 slurm_idle() { [[ $(on_head sinfo --noheader --format=%T 2>/dev/null) == idle ]]; }
-no_jobs() { [[ -z $(on_head squeue --noheader 2>/dev/null) ]]; }
+no_jobs() {
+    local jobs
+    jobs=$(on_head squeue --noheader 2>/dev/null) && [[ -z $jobs ]]
+}
 
 slurm_stop() {
     local pid
+    # Without one, scancel would mean the machine's own.
+    if [[ $slurm_started == no ]]; then return; fi
     on_head scancel --signal=KILL --full --user root 2>/dev/null
     on_head scancel --user root 2>/dev/null
     within 20 no_jobs
@@ -128,4 +135,6 @@ slurm_stop() {
         wait "$pid" 2>/dev/null
     done
     slurm_daemons=()
+    slurm_started=no
+    unset SLURM_CONF
 }

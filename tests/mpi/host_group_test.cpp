@@ -1,10 +1,13 @@
 // What ranks agree on in host memory.
 #define BOOST_TEST_MODULE host_group
 #define BOOST_TEST_NO_MAIN
+#include <array>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 
+#include "cluster/agree.hpp"
 #include "cluster/distinct_texts.hpp"
+#include "cluster/mpi_check.hpp"
 #include "cluster/session.hpp"
 
 using namespace lockstep;
@@ -66,6 +69,47 @@ BOOST_AUTO_TEST_CASE(texts_that_ranks_share_are_told_once) {
     BOOST_TEST(cluster::gather_distinct_texts({}, *everyone).texts.empty());
     const auto alone = cluster::make_solo_group();
     BOOST_TEST(cluster::gather_distinct_texts({"b", "a", "b"}, *alone).texts == (std::vector<std::string>{"b", "a"}));
+}
+
+BOOST_AUTO_TEST_CASE(one_failure_is_agreed_on) {
+    const int own = session->rank(), last = session->size() - 1;
+    const Error fault = fault_error("fault of rank {}", own), lost = connection_error("rank {} is alone", own);
+    BOOST_TEST(!cluster::agree({}, *everyone).has_value());
+    // Those that lost their connection to the last rank know less than it does.
+    const auto of_last = cluster::agree(own == last ? fault : lost, *everyone);
+    BOOST_REQUIRE(of_last.has_value());
+    BOOST_TEST(of_last->rank == last);
+    BOOST_TEST(of_last->error.what() == "fault of rank " + std::to_string(last));
+    BOOST_TEST(!of_last->error.is_connection_error());
+    const auto of_all = cluster::agree(lost, *everyone);
+    BOOST_REQUIRE(of_all.has_value());
+    BOOST_TEST(of_all->rank == 0);
+    BOOST_TEST(of_all->error.is_connection_error());
+    const auto of_some = cluster::agree(own == last ? std::optional(lost) : std::nullopt, *everyone);
+    BOOST_REQUIRE(of_some.has_value());
+    BOOST_TEST(of_some->rank == last);
+    BOOST_TEST(of_some->error.is_connection_error());
+}
+
+BOOST_AUTO_TEST_CASE(errors_of_mpi) {
+    const auto caught = [](const auto&... arguments) {
+        return cluster::caught([&] { cluster::check_mpi(arguments..., "MPI_Recv"); });
+    };
+    BOOST_TEST(!caught(MPI_SUCCESS).has_value());
+    for (const int code : {MPI_ERR_OTHER, MPI_ERR_INTERN, MPI_ERR_UNKNOWN})
+        BOOST_TEST(caught(code).value().is_connection_error());
+    for (const int code : {MPI_ERR_TRUNCATE, MPI_ERR_RANK, MPI_ERR_COUNT, MPI_ERR_NO_MEM})
+        BOOST_TEST(!caught(code).value().is_connection_error());
+    // Of several requests, what went wrong first.
+    std::array<MPI_Status, 4> statuses{};
+    const auto of_requests = [&](const std::array<int, 4>& codes) {
+        for (std::size_t i = 0; i < codes.size(); ++i) statuses[i].MPI_ERROR = codes[i];
+        return caught(MPI_ERR_IN_STATUS, statuses.data(), 4).value();
+    };
+    BOOST_TEST(of_requests({MPI_SUCCESS, MPI_ERR_PENDING, MPI_ERR_OTHER, MPI_ERR_TRUNCATE}).is_connection_error());
+    const Error truncated = of_requests({MPI_SUCCESS, MPI_ERR_PENDING, MPI_ERR_TRUNCATE, MPI_ERR_OTHER});
+    BOOST_TEST(!truncated.is_connection_error());
+    BOOST_TEST(std::string(truncated.what()).find("runcated") != std::string::npos, truncated.what());
 }
 
 BOOST_AUTO_TEST_CASE(solo_group_is_the_identity) {

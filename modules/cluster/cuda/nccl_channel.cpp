@@ -49,11 +49,10 @@ ncclComm_t NcclChannel::get() const {
 
 void NcclChannel::check(ncclResult_t result, const char* what) const {
     if (result == ncclSuccess) return;
-    const bool of_connection = result == ncclRemoteError || result == ncclSystemError;
     const Error error(ExitCode::fault,
                       fmt::format("NCCL failed on rank {} in {}: {} ({}); run with NCCL_DEBUG=WARN for the reason",
                                   rank_, what, ncclGetErrorString(result), ncclGetLastError(nccl_)),
-                      of_connection ? Error::Kind::connection : Error::Kind::other);
+                      result == ncclRemoteError ? Error::Kind::connection : Error::Kind::other);
     // Freeing memory during unwinding waits for kernels.
     process_->abort_all();
     throw error;
