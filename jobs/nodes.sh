@@ -175,6 +175,26 @@ silent_nodes() { # NODE …
     done
 }
 
+# Keeps a process on another node that requeues the job when Slurm has given up the node of this script (jobs/deputy). Before
+# 22.05 it would take memory and GPUs from the ranks.
+deputy=
+start_deputy() {
+    local version of_version='([0-9]+)[.]([0-9]+)' node=
+    if [[ $scheduler != slurm || $deputy_seconds -eq 0 ]] || ! command -v srun >/dev/null; then return 0; fi
+    if [[ -n $deputy ]] && kill -0 "$deputy" 2>/dev/null; then return 0; fi
+    version=$(srun --version 2>/dev/null </dev/null || true)
+    if ! [[ $version =~ $of_version ]] || ((10#${BASH_REMATCH[1]} * 100 + 10#${BASH_REMATCH[2]} < 2205)); then return 0; fi
+    for node in ${used[@]+"${used[@]}"}; do if [[ $node != "${SLURMD_NODENAME:-}" ]]; then break; fi; done
+    if [[ -z $node || $node == "${SLURMD_NODENAME:-$node}" ]]; then return 0; fi
+    srun --overlap --nodes=1 --nodelist="$node" --mpi=none --ntasks=1 "$here/deputy" "$deputy_seconds" \
+        "$folder/excluded-nodes" >/dev/null 2>&1 </dev/null &
+    deputy=$!
+}
+stop_deputy() {
+    if [[ -n $deputy ]]; then kill -TERM "$deputy" 2>/dev/null || true; fi
+    deputy=
+}
+
 # What is left of earlier launches of this job: their ranks may still hold memory of nodes that answer.
 end_steps() {
     local step

@@ -90,6 +90,7 @@ recover() {
         why_not="the job's time is up"
         return 1
     fi
+    stop_deputy # which may be on a lost node
     end_steps
     release_locks ${excluded_here[@]+"${excluded_here[@]}"}
     pause=$pause_seconds
