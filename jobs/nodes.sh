@@ -175,34 +175,31 @@ silent_nodes() { # NODE …
     done
 }
 
-# Keeps a process on another node that requeues the job when Slurm has given up the node of this script (jobs/deputy). Before
-# 22.05 it would take memory and GPUs from the ranks.
+# Keeps a process on another node that requeues the job when Slurm has given up the node of this script (jobs/deputy).
+# Before 22.05 it would take memory and GPUs from the ranks.
 deputy=
 start_deputy() {
-    local version of_version='([0-9]+)[.]([0-9]+)' node=
-    if [[ $scheduler != slurm || $deputy_seconds -eq 0 ]] || ! command -v srun >/dev/null; then return 0; fi
+    local version of_version='([0-9]+)[.]([0-9]+)' own=${SLURMD_NODENAME:-} node chosen=''
+    # Only a batch script, of one component, is what Slurm calls the job's batch host.
+    if [[ $scheduler != slurm || -z $own || -n ${SLURM_STEP_ID:-}${SLURM_HET_SIZE:-} ]]; then return 0; fi
+    if [[ $deputy_seconds -eq 0 ]] || ! command -v srun >/dev/null; then return 0; fi
     if [[ -n $deputy ]] && kill -0 "$deputy" 2>/dev/null; then return 0; fi
     version=$(srun --version 2>/dev/null </dev/null || true)
-    if ! [[ $version =~ $of_version ]] || ((10#${BASH_REMATCH[1]} * 100 + 10#${BASH_REMATCH[2]} < 2205)); then return 0; fi
-    for node in ${used[@]+"${used[@]}"}; do if [[ $node != "${SLURMD_NODENAME:-}" ]]; then break; fi; done
-    if [[ -z $node || $node == "${SLURMD_NODENAME:-$node}" ]]; then return 0; fi
-    srun --overlap --nodes=1 --nodelist="$node" --mpi=none --ntasks=1 "$here/deputy" "$deputy_seconds" \
-        "$folder/excluded-nodes" >/dev/null 2>&1 </dev/null &
+    [[ $version =~ $of_version ]] || return 0
+    if ((10#${BASH_REMATCH[1]} * 100 + 10#${BASH_REMATCH[2]} < 2205)); then return 0; fi
+    # The last one, which may be a spare.
+    while read -r node; do
+        if [[ -n $node && $node != "$own" ]] && ! is_one_of "$node" ${excluded[@]+"${excluded[@]}"}; then chosen=$node; fi
+    done <<<"$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}" 2>/dev/null || true)"
+    if [[ -z $chosen ]]; then return 0; fi
+    # The number of GPUs of the whole job is not that of this step.
+    env -u SLURM_GPUS srun --overlap --nodes=1 --nodelist="$chosen" --mpi=none --ntasks=1 \
+        "$here/deputy" "$slurm_job" "$own" "$deputy_seconds" "$folder/excluded-nodes" >/dev/null 2>&1 </dev/null &
     deputy=$!
 }
 stop_deputy() {
     if [[ -n $deputy ]]; then kill -TERM "$deputy" 2>/dev/null || true; fi
     deputy=
-}
-
-# What is left of earlier launches of this job: their ranks may still hold memory of nodes that answer.
-end_steps() {
-    local step
-    if [[ $scheduler != slurm ]] || ! command -v scancel >/dev/null; then return 0; fi
-    while read -r step; do
-        # 17.0, not 17.batch
-        if [[ $step =~ ^[0-9_]+[.][0-9]+$ ]]; then scancel --signal=KILL "$step" 2>/dev/null </dev/null || true; fi
-    done <<<"$(squeue --noheader --steps --job "$SLURM_JOB_ID" --format=%i 2>/dev/null || true)"
 }
 
 # --- which are left out -----------------------------------------------------------------------------------------

@@ -90,8 +90,9 @@ recover() {
         why_not="the job's time is up"
         return 1
     fi
-    stop_deputy # which may be on a lost node
-    end_steps
+    # It may be on a lost node.
+    stop_deputy
+    start_deputy
     release_locks ${excluded_here[@]+"${excluded_here[@]}"}
     pause=$pause_seconds
     longest=$((pause > 300 ? pause : 300))

@@ -5,7 +5,7 @@
 requeue() {
     case $scheduler in
         slurm)
-            scontrol requeue "$SLURM_JOB_ID" >&2 && echo "Slurm job $SLURM_JOB_ID is requeued"
+            scontrol requeue "$slurm_job" >&2 && echo "Slurm job $SLURM_JOB_ID is requeued"
             ;;
         lsf)
             brequeue "$LSB_JOBID$lsf_index" >&2 && echo "LSF job $LSB_JOBID is requeued"
@@ -49,7 +49,7 @@ may_requeue() {
 
 job_is_ending() {
     case $scheduler in
-        slurm) [[ $(squeue --noheader --job "$SLURM_JOB_ID" --format=%T 2>/dev/null || echo RUNNING) != RUNNING ]] ;;
+        slurm) [[ $(squeue --noheader --job "$slurm_job" --format=%T 2>/dev/null || echo RUNNING) != RUNNING ]] ;;
         none) return 1 ;;
         *) [[ $request == TERM || $request == INT ]] ;;
     esac

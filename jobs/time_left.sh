@@ -21,7 +21,7 @@ remaining_seconds() {
                 echo $((SLURM_JOB_END_TIME - $(date +%s)))
                 return
             fi
-            text=$(squeue --noheader --job "$SLURM_JOB_ID" --format=%L 2>/dev/null) || return 0
+            text=$(squeue --noheader --job "$slurm_job" --format=%L 2>/dev/null) || return 0
             if [[ $text =~ ^[0-9:-]+$ ]]; then seconds_of "$text"; fi
             ;;
         pbs)

@@ -17,6 +17,7 @@ inline bool may_be_connection_error(int error_class) {
         MPI_ERR_OTHER,
         MPI_ERR_INTERN,
         MPI_ERR_UNKNOWN,
+        MPI_ERR_IN_STATUS,  // where no status says more
 #ifdef MPIX_ERR_PROC_FAILED
         MPIX_ERR_PROC_FAILED,
 #endif

@@ -177,7 +177,7 @@ int Session::run(const std::function<int()>& body) {
         end_alone(failure ? *failure : error);
     }
     if (failure && all[1] == own[1]) {
-        if (rank() != 0 && failure_handler_) failure_handler_(*failure);
+        if (failure_handler_) failure_handler_(*failure);
         log::set_rank(0);  // the message is for the run, not this rank
         log::error("{}", failure->what());
     }

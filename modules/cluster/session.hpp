@@ -41,8 +41,7 @@ class Session {
     // seconds.
     int run(const std::function<int()>& body);
 
-    // Called on a rank whose failure rank 0 cannot record: it failed alone, or where others lost their connections to
-    // it.
+    // Called with the error that ends the run, before it does, on the rank that reports it.
     using FailureHandler = std::function<void(const Error& error)>;
     void set_failure_handler(FailureHandler handler) { failure_handler_ = std::move(handler); }
 

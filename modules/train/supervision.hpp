@@ -20,8 +20,8 @@ class Supervision {
     // Collective. Starts the watchdog, and the witness on one rank per node.
     explicit Supervision(const Launch& launch);
 
-    // From here on a rank that fails alone records the final status, since rank 0 cannot: only if it has lost a
-    // connection, or after any failure.
+    // From here on the rank whose failure ends the run records the final status, which rank 0 may not be able to: only
+    // if it has lost a connection, since a launch that is refused leaves the status unchanged; or after any failure.
     void record_lost_connections(cluster::Session& session) const;
     void record_failures(cluster::Session& session) const;
 

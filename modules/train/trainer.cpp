@@ -96,14 +96,13 @@ double self_test(Launch& launch) {
 }
 
 // An exception of `body` goes to status.json, unless that says already why the run ended: an error here may be its
-// consequence. Before training has begun, only the loss of a connection does: a launch that is refused leaves the run's
-// status unchanged.
-void recording_failure(const Launch& launch, const bool& begun, const std::function<void()>& body) {
+// consequence.
+void recording_failure(const Launch& launch, const std::function<void()>& body) {
     try {
         body();
     } catch (const std::exception& error) {
+        if (!launch.supervision->may_record()) throw;
         const auto* ours = dynamic_cast<const Error*>(&error);
-        if (!launch.supervision->may_record() || !(begun || (ours && ours->is_connection_error()))) throw;
         launch.folders.write_status(ours ? watch::state_after(*ours) : "failed", launch.supervision->step(),
                                     ours ? ours->code() : ExitCode::fault, error.what());
         throw;
@@ -122,28 +121,24 @@ ExitCode train(cluster::Session& session, config::RunDescription description, co
         return ExitCode::done;
     }
     launch.supervision->record_lost_connections(session);
-    bool begun = false;
-    // These outlive the recording of a failure: their ends may wait for other ranks.
-    std::optional<TrainingState> state;
+    TrainingState state = make_training_state(launch);
+    log_launch(launch);
+    fill_training_state(launch, state);
+    // Before what was later is set aside, and long before training: a launch that ends in between must not leave that
+    // for the next one to find.
+    launch.local_courses = begin_local_course(launch);
+    set_aside_later(launch);
+    // Only now: a launch that failed to resume leaves the run's status unchanged.
+    if (launch.folders.run) {
+        launch.folders.run->write_description(config::to_toml(launch.description));
+        launch.folders.run->remove_stop_file();
+        if (launch.supervision->may_record()) launch.folders.write_status("running", first, ExitCode::done, "");
+    }
+    launch.supervision->record_failures(session);
     std::optional<Trainer> trainer;
     ExitCode code = ExitCode::done;
-    recording_failure(launch, begun, [&] {
-        state.emplace(make_training_state(launch));
-        log_launch(launch);
-        fill_training_state(launch, *state);
-        // Before what was later is set aside, and long before training: a launch that ends in between must not leave
-        // that for the next one to find.
-        launch.local_courses = begin_local_course(launch);
-        set_aside_later(launch);
-        // Only now: a launch that failed to resume leaves the run's status unchanged.
-        if (launch.folders.run) {
-            launch.folders.run->write_description(config::to_toml(launch.description));
-            launch.folders.run->remove_stop_file();
-            if (launch.supervision->may_record()) launch.folders.write_status("running", first, ExitCode::done, "");
-        }
-        launch.supervision->record_failures(session);
-        begun = true;
-        trainer.emplace(launch, *state);
+    recording_failure(launch, [&] {
+        trainer.emplace(launch, state);
         code = trainer->run();
     });
     return code;
