@@ -23,7 +23,7 @@ std::optional<Failure> agree(const std::optional<Error>& own, HostGroup& group);
 // Collective. Runs `work` on rank 0 only; if it throws, every rank throws the same Error.
 void on_root(HostGroup& group, const std::function<void()>& work);
 
-// Collective. Runs `work` on every rank; if any throws, every rank throws the lowest failed rank's Error.
+// Collective. Runs `work` on every rank; if any throws, every rank throws the Error agreed on.
 void together(HostGroup& group, const std::function<void()>& work);
 
 }  // namespace lockstep::cluster

@@ -96,7 +96,7 @@ double self_test(Launch& launch) {
 }
 
 // An exception of `body` goes to status.json, unless that says already why the run ended: an error here may be its
-// consequence.
+// consequence. At once, since unwinding may hang; the rank that reports the error writes it again.
 void recording_failure(const Launch& launch, const std::function<void()>& body) {
     try {
         body();

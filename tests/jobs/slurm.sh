@@ -16,7 +16,7 @@ slurm_nodes=()
 slurm_daemons=()
 slurm_started=no
 # Seconds after which Slurm gives up a silent node.
-SLURM_NODE_SECONDS=${SLURM_NODE_SECONDS:-300}
+slurm_node_seconds=300
 
 on_head() { if ((${#slurm_nodes[@]})); then node_run n0 "$@"; else "$@"; fi; }
 
@@ -70,7 +70,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,sched_interval
 MpiDefault=none
 JobRequeue=1
 KillWait=10
-SlurmdTimeout=$SLURM_NODE_SECONDS
+SlurmdTimeout=$slurm_node_seconds
 ReturnToService=2
 MailProg=/bin/true
 SlurmdParameters=config_overrides
