@@ -28,34 +28,47 @@ hwloc_topology_t started() {
     return topology;
 }
 
-// Whether hwloc takes the object for a processing unit or a memory node: whatever follows these letters, in either
-// case.
-bool has_number(std::string_view tag) {
-    constexpr std::string_view key = "type=\"";
-    const std::size_t place = tag.find(key);
-    if (place == std::string_view::npos) return false;
-    std::string type(tag.substr(place + key.size(), 4));
+// Whether hwloc takes a type for a processing unit or a memory node: whatever follows these letters, in either case.
+bool has_number(std::string_view value) {
+    std::string type(value.substr(0, 4));
     for (char& letter : type) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     return type.starts_with("pu") || type == "numa" || type == "node";
 }
 
 // hwloc sets a bit for the number of each processing unit and memory node, and gives one without a number the largest:
-// 512 MiB for a bit.
-void check_numbers(std::string_view xml, const std::string& path) {
+// 512 MiB for a bit. attributes: of an object, as its tag has them.
+void check_number(std::string_view attributes, const std::string& path) {
+    constexpr std::string_view space = " \t\r\n", letters = "abcdefghijklmnopqrstuvwxyz_";
     constexpr std::uint64_t most = 1 << 20;
-    constexpr std::string_view object = "<object ", key = "os_index=\"";
-    for (std::size_t at = xml.find(object); at != std::string_view::npos; at = xml.find(object, at + 1)) {
-        const std::string_view tag = xml.substr(at, xml.find('>', at) - at);
-        if (!has_number(tag)) continue;
-        std::uint64_t largest = most;
-        for (std::size_t place = tag.find(key); place != std::string_view::npos; place = tag.find(key, place + 1)) {
+    bool needs_one = false, has_one = false, fits = true;
+    std::string_view rest = attributes;
+    for (;;) {
+        rest.remove_prefix(std::min(rest.find_first_not_of(space), rest.size()));
+        if (rest.empty() || rest == "/") break;
+        const std::size_t name_end = std::min(rest.find_first_not_of(letters), rest.size());
+        const std::string_view name = rest.substr(0, name_end), start = rest.substr(name_end, 2);
+        const std::size_t end = rest.find('"', name_end + 2);
+        if (start != "=\"" || end == std::string_view::npos)
+            throw damaged_error("{} is damaged: the attributes of an object cannot be read", path);
+        const std::string_view value = rest.substr(name_end + 2, end - name_end - 2);
+        if (name == "type") needs_one = needs_one || has_number(value);
+        if (name == "os_index") {
             std::uint64_t number = most;
-            std::from_chars(tag.data() + place + key.size(), tag.data() + tag.size(), number);
-            largest = largest == most ? number : std::max(largest, number);
-            if (largest >= most) break;
+            std::from_chars(value.data(), value.data() + value.size(), number);
+            has_one = true;
+            fits = fits && number < most;
         }
-        if (largest >= most)
-            throw damaged_error("{} is damaged: a processing unit or NUMA node has no number below {}", path, most);
+        rest.remove_prefix(end + 1);
+    }
+    if (needs_one && !(has_one && fits))
+        throw damaged_error("{} is damaged: a processing unit or NUMA node has no number below {}", path, most);
+}
+
+void check_numbers(std::string_view xml, const std::string& path) {
+    constexpr std::string_view object = "<object";
+    for (std::size_t at = xml.find(object); at != std::string_view::npos; at = xml.find(object, at)) {
+        at += object.size();
+        check_number(xml.substr(at, std::min(xml.find('>', at), xml.size()) - at), path);
     }
 }
 

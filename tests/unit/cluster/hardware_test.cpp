@@ -114,6 +114,17 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_topology) {
         BOOST_TEST((code_of_text(whole.substr(0, whole.size() / part)) == ExitCode::damaged));
     BOOST_TEST(
         (code_of_text("<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n</topology>\n") == ExitCode::damaged));
+    // A unit whose number is none, too large, or that of another attribute costs hwloc 512 MiB.
+    const std::string unit = "<object type=\"PU\" os_index=\"0\"";
+    BOOST_TEST_REQUIRE(whole.find(unit) != std::string::npos);
+    for (const char* const bad :
+         {"<object type=\"PU\"", "<object type=\"PU\" os_index=\"4000000000\"", "<object type=\"PU\" os_index=\"-1\"",
+          "<object type=\"PU\" nodeos_index=\"0\"", "<object type='PU'", "<object subtype=\"a\" type=\"PU\"",
+          "<object type=\"PU\" name=\"os_index=\"0\""}) {
+        std::string text = whole;
+        text.replace(text.find(unit), unit.size(), bad);
+        BOOST_TEST((code_of_text(text) == ExitCode::damaged), bad);
+    }
     std::filesystem::remove(path);
     BOOST_TEST((code_of(path) == ExitCode::usage));
 }
