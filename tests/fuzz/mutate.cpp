@@ -2,14 +2,18 @@
 // can: crashes, answers that are not allowed, slow ones and large requests for memory are findings here, too. It does
 // not see what an input reaches; it starts from the seeds, from what were once findings, and from the inputs that
 // libFuzzer has gathered. docs/reliability.md says more.
+#include <fcntl.h>
 #include <malloc.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -103,9 +107,10 @@ void add_files(std::vector<std::string>& inputs, const fs::path& folder) {
 
 [[noreturn]] void work(const fuzz::Target& target, const std::vector<std::string>& inputs, std::uint64_t seed,
                        double end, Worker& worker) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     // HDF5 clears half a MiB for each file that it opens. By default that memory goes back to the system every time;
-    // its page faults were half of the time of traces.
-    ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    // its page faults were half of the time of traces. Larger blocks stay apart: a use after their release crashes.
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
     ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
     fuzz::Mutations mutations(inputs, seed);
     for (std::uint64_t i = 0; i < calls_of_a_process && seconds_now() < end; ++i) {
@@ -122,7 +127,7 @@ void add_files(std::vector<std::string>& inputs, const fs::path& folder) {
 
 struct Turn {
     std::uint64_t executions = 0;
-    std::string finding;  // the input's file; "": none
+    std::vector<std::string> findings;  // files of inputs
 };
 
 class Fuzzer {
@@ -134,7 +139,7 @@ class Fuzzer {
         workers_ = static_cast<Worker*>(memory);
     }
 
-    // For so many seconds, or until the first finding.
+    // For so many seconds; after a finding no process is replaced.
     Turn run(const fuzz::Target& target, double seconds) {
         std::vector<std::string> inputs = seeds_[target.name];
         add_files(inputs, tests::source_path(std::string("tests/fuzz/found/") + target.name));
@@ -163,8 +168,8 @@ class Fuzzer {
             const int number = running.at(child);
             running.erase(child);
             const bool ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-            if (!ended_well && turn.finding.empty()) turn.finding = keep(target, workers_[number], status);
-            if (ended_well && turn.finding.empty() && seconds_now() < end) start(number);
+            if (!ended_well) turn.findings.push_back(keep(target, workers_[number], status));
+            if (turn.findings.empty() && seconds_now() < end) start(number);
         }
         for (int number = 0; number < options_.jobs; ++number) turn.executions += workers_[number].executions;
         return turn;
@@ -223,6 +228,13 @@ std::vector<fuzz::Target> wanted(const Options& options, const Totals& totals) {
 int run(const Options& options) {
     fs::create_directories(options.folder);
     const fs::path totals_path = fs::path(options.folder) / "totals";
+    const int lock = ::open((totals_path.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock < 0) fail(totals_path.c_str());
+    if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        std::fprintf(stderr, "fuzz_mutate: another call adds to %s; give this one another --folder\n",
+                     totals_path.c_str());
+        return 2;
+    }
     Totals totals = read_totals(totals_path);
     const std::vector<fuzz::Target> targets = wanted(options, totals);
     if (targets.empty()) {
@@ -230,7 +242,7 @@ int run(const Options& options) {
         return 0;
     }
     Fuzzer fuzzer(options);
-    int findings = 0;
+    bool found_any = false;
     std::printf("%-20s %12s %10s %14s %8s\n", "target", "executions", "per s", "in all", "findings");
     for (const fuzz::Target& target : targets) {
         const double start = seconds_now();
@@ -239,19 +251,19 @@ int run(const Options& options) {
         Total& total = totals[target.name];
         total.executions += turn.executions;
         total.seconds += spent;
-        total.findings += turn.finding.empty() ? 0 : 1;
+        total.findings += turn.findings.size();
         total.last = now_text() + "\t" + commit();
         write_totals(totals_path, totals);
-        std::printf("%-20s %12llu %10.0f %14llu %8d\n", target.name, static_cast<unsigned long long>(turn.executions),
+        std::printf("%-20s %12llu %10.0f %14llu %8zu\n", target.name, static_cast<unsigned long long>(turn.executions),
                     static_cast<double>(turn.executions) / spent, static_cast<unsigned long long>(total.executions),
-                    turn.finding.empty() ? 0 : 1);
+                    turn.findings.size());
         std::fflush(stdout);
-        if (turn.finding.empty()) continue;
-        ++findings;
-        std::printf("  repeat it with: %s %s %s\n", tests::build_path("bin/fuzz_replay").c_str(), target.name,
-                    turn.finding.c_str());
+        for (const std::string& finding : turn.findings)
+            std::printf("  repeat it with: %s %s %s\n", tests::build_path("bin/fuzz_replay").c_str(), target.name,
+                        finding.c_str());
+        found_any = found_any || !turn.findings.empty();
     }
-    return findings == 0 ? 0 : 1;
+    return found_any ? 1 : 0;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ bool hwloc_survives(const std::string& path) {
     const pid_t child = ::fork();
     fuzz::require(child >= 0, "no process can be started");
     if (child == 0) {
-        for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
+        for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGALRM}) std::signal(signal, SIG_DFL);
         const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
         if (nowhere >= 0) ::dup2(nowhere, STDERR_FILENO);
         ::alarm(10);
