@@ -92,10 +92,12 @@ fuzz: dependencies
 # Half of the time plain launches, half jobs under a private Slurm where one is installed. Goes on with new seeds after
 # earlier calls, which build/soak.tsv and build/soak-slurm.tsv list.
 soak: build
-	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 1800 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak.tsv OMP_WAIT_POLICY=passive \
-	    $(BUILD)/bin/test_soak --log_level=message
-	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print int(1800 * $(HOURS)) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak-slurm.tsv \
-	    LOCKSTEP_SOAK_KEEP=$(BUILD)/soak-failed tests/soak/slurm_test $(BUILD) || [ $$? -eq 77 ]
+	@status=0; set -x; \
+	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 1800 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak.tsv \
+	    OMP_WAIT_POLICY=passive $(BUILD)/bin/test_soak --log_level=message || status=1; \
+	LOCKSTEP_SOAK_SECONDS=$$(awk 'BEGIN { print 1800 * $(HOURS) }') LOCKSTEP_SOAK_RECORD=$(BUILD)/soak-slurm.tsv \
+	    LOCKSTEP_SOAK_KEEP=$(BUILD)/soak-failed tests/soak/slurm_test $(BUILD) || [ $$? -eq 77 ] || status=1; \
+	exit $$status
 
 # Next to MPICH; mpicc.openmpi and mpiexec.openmpi are Debian's names. What tests MPICH's launcher is left out.
 test-openmpi:

@@ -4,6 +4,7 @@
 #define BOOST_TEST_MODULE soak
 #include <boost/test/results_collector.hpp>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <random>
 
@@ -37,6 +38,8 @@ class Dice {
 // A run: what stays the same through all its launches, and the layouts it may have.
 struct Run {
     std::string settings, what;
+    int every = 0;  // steps from checkpoint to checkpoint
+    bool local = false;
     std::vector<GridCase> layouts;
     // Launches of one layout give the same bits; others the same losses to rounding.
     bool same_bits = true;
@@ -50,8 +53,9 @@ Run draw_run(Dice& dice) {
     const bool bf16 = dice.one_in(4), averages = dice.one_in(4);
     run.same_bits = bf16 || dice.one_in(2);
     run.tolerance = optimizer == "muon" ? 1e-3 : 2e-5;
+    run.every = 2 + dice.below(4);
     run.settings = " --set optimizer.kind=" + optimizer + " --set schedule.steps=" + std::to_string(steps) +
-                   " --set checkpoint.every=" + std::to_string(2 + dice.below(4)) +
+                   " --set checkpoint.every=" + std::to_string(run.every) +
                    " --set checkpoint.keep=" + std::to_string(2 + dice.below(2)) +
                    " --set run.seed=" + std::to_string(dice.below(1000));
     // AdamW's first update divides a gradient by its own size: by default a gradient of rounding noise, which layouts
@@ -59,8 +63,8 @@ Run draw_run(Dice& dice) {
     if (optimizer == "adamw" && !run.same_bits) run.settings += " --set optimizer.epsilon=1e-6";
     if (bf16) run.settings += " --set precision.compute=bf16";
     if (averages) run.settings += " --set optimizer.ema=0.9";
-    const bool local = dice.one_in(3);
-    if (local)
+    run.local = dice.one_in(3);
+    if (run.local)
         run.settings +=
             " --set checkpoint.local=local --set checkpoint.local_every=" + std::to_string(1 + dice.below(3));
 
@@ -81,7 +85,7 @@ Run draw_run(Dice& dice) {
         run.layouts.push_back(dice.of(of_ranks.empty() ? possible : of_ranks));
     }
     run.what = mixer + ", " + optimizer + (bf16 ? ", bf16" : "") + (averages ? ", averages" : "") +
-               (local ? ", local checkpoints" : "");
+               (run.local ? ", local checkpoints" : "");
     return run;
 }
 
@@ -94,7 +98,20 @@ struct Trouble {
     std::optional<int> victim;  // the signal goes to one rank, not to the launcher
 };
 
-Trouble draw_trouble(Dice& dice, int ranks) {
+// Either a checkpoint does not fit, or none of the launch; it is noticed before or while data is written.
+std::string full_disk(Dice& dice, const Run& run, const std::string& rank) {
+    const std::string step = dice.one_in(2) ? "*" : std::to_string(run.every * (1 + dice.below(steps / run.every)));
+    switch (dice.below(run.local ? 3 : 2)) {
+        case 0:
+            return "checkpoint_write:" + rank + ":" + step + ":enospc";
+        case 1:
+            return "checkpoint_reserve:*:" + step + ":enospc";
+        default:
+            return "local_reserve:" + rank + ":*:enospc";
+    }
+}
+
+Trouble draw_trouble(Dice& dice, const Run& run, int ranks) {
     const std::string rank = std::to_string(dice.below(ranks)), step = std::to_string(1 + dice.below(steps));
     const std::string any = dice.one_in(2) ? "*" : rank;
     switch (dice.below(9)) {
@@ -107,7 +124,7 @@ Trouble draw_trouble(Dice& dice, int ranks) {
         case 3:
             return {"killed while it gathers", "checkpoint_gather:" + rank + ":*:kill", "", {}, 0, false};
         case 4:
-            return {"disk full", "checkpoint_data:" + any + ":" + step + ":enospc", "", {}, 0, false};
+            return {"disk full", full_disk(dice, run, any), "", {}, 0, false};
         case 5:
             return {"rank killed at any time", "", "", dice.seconds(0, 2.5), SIGKILL, dice.below(12)};
         case 6:
@@ -141,12 +158,39 @@ Result launch(const fs::path& folder, const std::string& name, const Run& run, c
     return result;
 }
 
+// The step from which a launch says that it goes on; nothing if it came to no resuming.
+std::optional<int> resumed_step(const Result& result) {
+    if (contains(result.error, "starting fresh")) return 0;
+    const std::size_t said = result.error.find("resumed from ");
+    if (said == std::string::npos) return {};
+    // "resumed from local parts of step 7 (...)", "resumed from FILE at step 7"
+    const std::string line = result.error.substr(said, result.error.find('\n', said) - said), word = " step ";
+    const std::size_t at = line.find(word);
+    BOOST_REQUIRE_MESSAGE(at != std::string::npos, line);
+    return std::stoi(line.substr(at + word.size()));
+}
+
+// Damaged checkpoints: file name, bytes.
+using Damaged = std::map<std::string, std::string>;
+
+// The step of the newest checkpoint that is not as somebody has damaged it; 0: there is none.
+int newest_whole(const fs::path& folder, const std::string& name, const Damaged& damaged) {
+    int newest = 0;
+    for (const std::string& file : checkpoints_in(folder, name)) {
+        if (!file.ends_with(".h5")) continue;
+        const auto found = damaged.find(file);
+        if (found != damaged.end() && found->second == read_file(folder / "checkpoints" / name / file)) continue;
+        newest = std::max(newest, std::stoi(file.substr(std::string_view("step-").size())));
+    }
+    return newest;
+}
+
 struct Damage {
     int at, kind, bit;  // kind: a bit flipped, the end cut off, or zeros
 };
 
 // Damages the newest checkpoint where an older one is left to go on from.
-bool damage_newest(const fs::path& folder, const std::string& name, const Damage& damage) {
+bool damage_newest(const fs::path& folder, const std::string& name, const Damage& damage, Damaged& damaged) {
     std::vector<std::string> files = checkpoints_in(folder, name);
     std::erase_if(files, [](const std::string& file) { return !file.ends_with(".h5"); });
     if (files.size() < 2) return false;
@@ -166,11 +210,12 @@ bool damage_newest(const fs::path& folder, const std::string& name, const Damage
                         '\0');
     }
     write_file(newest, bytes);
+    damaged[files.back()] = std::move(bytes);
     return true;
 }
 
 struct Outcome {
-    int launches = 0;  // under trouble
+    int launches = 0;  // that met with trouble
     bool passed = false;
     std::string what, why;
 };
@@ -191,22 +236,41 @@ Outcome play(std::uint64_t seed, const fs::path& folder) {
 
     const int troubles = 1 + of_round.below(5);
     Result last;
+    Damaged damaged;
     for (int number = 0; number <= troubles; ++number) {
         Dice dice(seed, 1 + number);
         const GridCase& layout = dice.of(run.layouts);
-        const Trouble trouble = number < troubles ? draw_trouble(dice, layout.ranks()) : Trouble{};
+        const Trouble trouble = number < troubles ? draw_trouble(dice, run, layout.ranks()) : Trouble{};
         const bool damages = dice.one_in(3);
         const Damage damage = {dice.below(1 << 30), dice.below(3), dice.below(8)};
+        const int newest = newest_whole(folder, name, damaged);
         last = launch(folder, name, run, layout, trouble, " --resume auto");
-        if (number < troubles) ++outcome.launches;
         outcome.what += "; " + layout.name() + (trouble.name.empty() ? "" : ": " + trouble.name);
         if (last.timed_out) return fails("a launch does not end", last);
         if (last.exit_code == 2 || last.exit_code == 3) return fails("a launch is refused", last);
+        if (const std::optional<int> from = resumed_step(last)) {
+            if (*from < newest)
+                return fails("a launch goes on from step " + std::to_string(*from) + ", not " + std::to_string(newest),
+                             last);
+        }
         // MPICH's mpirun ends with 0 on SIGTERM, also before the run has written a status.
         const Json status = status_of(folder, name);
-        if (last.exit_code == 0 && status.is_object() && status["state"] == "finished") break;
+        const bool finished = last.exit_code == 0 && status.is_object() && status["state"] == "finished";
+        if (finished && newest > 0 && !resumed_step(last) && !contains(last.error, " is finished: "))
+            return fails("a launch does not say from where it goes on", last);
+        if (number < troubles) {
+            // A full disk may cost nothing but a checkpoint; all other troubles end a launch that they meet.
+            const bool met = !finished || contains(last.error, "No space left");
+            outcome.launches += met ? 1 : 0;
+            if (!met) outcome.what += " (missed)";
+        }
+        if (finished) break;
+        if (contains(trouble.options, "--stop-at") && last.exit_code != 4)
+            return fails("a launch that is to stop ends with " + std::to_string(last.exit_code), last);
+        if (trouble.name == "disk full" && last.exit_code != 1)
+            return fails("a launch on a full disk ends with " + std::to_string(last.exit_code), last);
         if (number == troubles) return fails("the last launch does not finish", last);
-        if (damages && damage_newest(folder, name, damage)) outcome.what += ", newest checkpoint damaged";
+        if (damages && damage_newest(folder, name, damage, damaged)) outcome.what += ", newest checkpoint damaged";
     }
     const auto expected = numbers_of(folder, "loss", alone), found = numbers_of(folder, "loss", name);
     if (found.size() != expected.size() || found.size() != static_cast<std::size_t>(steps))
@@ -224,7 +288,7 @@ Outcome play(std::uint64_t seed, const fs::path& folder) {
     return outcome;
 }
 
-// Past rounds, and those of now added: seed, seconds, launches under trouble, passed, what.
+// Past rounds, and those of now added: seed, seconds, launches that met with trouble, passed, what.
 class Record {
   public:
     explicit Record(std::string path) : path_(std::move(path)) {
@@ -248,7 +312,7 @@ class Record {
     }
     std::string total() const {
         std::ostringstream text;
-        text << rounds_ << " rounds, " << launches_ << " launches under trouble, " << failed_ << " failed, "
+        text << rounds_ << " rounds, " << launches_ << " launches that met with trouble, " << failed_ << " failed, "
              << std::lround(seconds_ / 60) << " minutes";
         return text.str();
     }
