@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -120,6 +121,17 @@ int run(const Options& options) {
     return 0;
 }
 
+// hwloc takes gigabytes for some damaged files.
+void limit_memory() {
+    constexpr rlim_t more = rlim_t{512} << 20;
+    rlim_t size = 0, resident = 0, shared = 0, code = 0, libraries = 0, data = 0;  // pages
+    std::ifstream statm("/proc/self/statm");
+    if (!(statm >> size >> resident >> shared >> code >> libraries >> data)) return;
+    const rlim_t bytes = data * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + more;
+    const rlimit limit{bytes, bytes};
+    ::setrlimit(RLIMIT_DATA, &limit);
+}
+
 // hwloc does not survive every damaged file, so a separate process reads it.
 int run_apart(const Options& options) {
     constexpr rlim_t processor_seconds = 60;
@@ -128,6 +140,7 @@ int run_apart(const Options& options) {
     if (reader == 0) {
         const rlimit limit{processor_seconds, processor_seconds};
         ::setrlimit(RLIMIT_CPU, &limit);
+        limit_memory();
         // MPI's transports print a stack where a signal ends a process.
         for (const int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) ::signal(fatal, SIG_DFL);
         int code = 0;

@@ -3,6 +3,7 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cstdint>
@@ -28,11 +29,22 @@ hwloc_topology_t started() {
     return topology;
 }
 
-// Whether hwloc takes a type for a processing unit or a memory node: whatever follows these letters, in either case.
+// Whether hwloc takes a type for a processing unit or a memory node: two letters of the name are enough, in either
+// case, and whatever follows.
 bool has_number(std::string_view value) {
-    std::string type(value.substr(0, 4));
+    std::string type(value.substr(0, 2));
     for (char& letter : type) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    return type.starts_with("pu") || type == "numa" || type == "node";
+    return type == "pu" || type == "nu" || type == "no";
+}
+
+// hwloc stops reading a tag at any other.
+bool has_foreign_escape(std::string_view value) {
+    constexpr std::array<std::string_view, 7> known = {"&#10;", "&#13;", "&#9;", "&quot;", "&lt;", "&gt;", "&amp;"};
+    for (std::size_t at = value.find('&'); at != std::string_view::npos; at = value.find('&', at + 1))
+        if (std::none_of(known.begin(), known.end(),
+                         [&](std::string_view one) { return value.substr(at).starts_with(one); }))
+            return true;
+    return false;
 }
 
 // hwloc sets a bit for the number of each processing unit and memory node, and gives one without a number the largest:
@@ -48,9 +60,9 @@ void check_number(std::string_view attributes, const std::string& path) {
         const std::size_t name_end = std::min(rest.find_first_not_of(letters), rest.size());
         const std::string_view name = rest.substr(0, name_end), start = rest.substr(name_end, 2);
         const std::size_t end = rest.find('"', name_end + 2);
-        if (start != "=\"" || end == std::string_view::npos)
+        const std::string_view value = rest.substr(std::min(name_end + 2, rest.size()), end - name_end - 2);
+        if (start != "=\"" || end == std::string_view::npos || has_foreign_escape(value))
             throw damaged_error("{} is damaged: the attributes of an object cannot be read", path);
-        const std::string_view value = rest.substr(name_end + 2, end - name_end - 2);
         if (name == "type") needs_one = needs_one || has_number(value);
         if (name == "os_index") {
             std::uint64_t number = most;
@@ -66,9 +78,12 @@ void check_number(std::string_view attributes, const std::string& path) {
 
 void check_numbers(std::string_view xml, const std::string& path) {
     constexpr std::string_view object = "<object";
-    for (std::size_t at = xml.find(object); at != std::string_view::npos; at = xml.find(object, at)) {
-        at += object.size();
-        check_number(xml.substr(at, std::min(xml.find('>', at), xml.size()) - at), path);
+    for (std::size_t at = xml.find('<'); at != std::string_view::npos; at = xml.find('<', at + 1)) {
+        const std::string_view tag = xml.substr(at, std::min(xml.find('>', at), xml.size()) - at);
+        // hwloc reads a text that is open at the end of a tag as part of what follows.
+        if (std::count(tag.begin(), tag.end(), '"') % 2 != 0)
+            throw damaged_error("{} is damaged: a text in quotes does not end with its tag", path);
+        if (tag.starts_with(object)) check_number(tag.substr(object.size()), path);
     }
 }
 

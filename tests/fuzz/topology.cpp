@@ -1,5 +1,6 @@
 // Topologies that lstopo has written, and the map of ranks that follows. The first byte chooses the number of ranks.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,7 +33,12 @@ bool hwloc_survives(const std::string& path) {
         ::_exit(0);
     }
     int status = 0;
-    while (::waitpid(child, &status, 0) < 0) fuzz::require(errno == EINTR, "a process is lost");
+    rusage used{}, own{};
+    while (::wait4(child, &status, 0, &used) < 0) fuzz::require(errno == EINTR, "a process is lost");
+    // The child begins with the pages of this process. Units are numbered below 2^20: 128 KiB for each of their sets.
+    constexpr long most_kilobytes = 64 << 10;
+    ::getrusage(RUSAGE_SELF, &own);
+    fuzz::require(used.ru_maxrss < own.ru_maxrss + most_kilobytes, "hwloc takes more than 64 MiB");
     return status == 0;
 }
 

@@ -114,16 +114,28 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_topology) {
         BOOST_TEST((code_of_text(whole.substr(0, whole.size() / part)) == ExitCode::damaged));
     BOOST_TEST(
         (code_of_text("<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n</topology>\n") == ExitCode::damaged));
-    // A unit whose number is none, too large, or that of another attribute costs hwloc 512 MiB.
+    // A unit or memory whose number hwloc does not find, or is too large, costs it 512 MiB.
     const std::string unit = "<object type=\"PU\" os_index=\"0\"";
     BOOST_TEST_REQUIRE(whole.find(unit) != std::string::npos);
-    for (const char* const bad :
-         {"<object type=\"PU\"", "<object type=\"PU\" os_index=\"4000000000\"", "<object type=\"PU\" os_index=\"-1\"",
-          "<object type=\"PU\" nodeos_index=\"0\"", "<object type='PU'", "<object subtype=\"a\" type=\"PU\"",
-          "<object type=\"PU\" name=\"os_index=\"0\""}) {
+    const auto with = [&](const std::string& other) {
         std::string text = whole;
-        text.replace(text.find(unit), unit.size(), bad);
-        BOOST_TEST((code_of_text(text) == ExitCode::damaged), bad);
+        return text.replace(text.find(unit), unit.size(), other);
+    };
+    for (const char* const name : {"&quot;", "&lt;&gt;", "a&amp;b&#10;"})
+        BOOST_TEST((code_of_text(with(unit + " name=\"" + name + "\"")) == ExitCode::done), name);
+    for (const std::string& bad :
+         std::vector<std::string>{"<object type=\"PU\"", "<object type=\"Nu\"", "<object type=\"no:3\"",
+                                  "<object type=\"PU\" os_index=\"4000000000\"", "<object type=\"PU\" os_index=\"-1\"",
+                                  "<object type=\"PU\" nodeos_index=\"0\"", "<object type=\"PU\" name=\"os_index=\"0\"",
+                                  "<object type=\"PU\" name=\"a&apos;b\" os_index=\"0\"",
+                                  "<info name=\">&lt;/info&gt;&lt;object type=&quot;PU&quot;/&gt;\"/>" + unit}) {
+        std::ofstream(path) << with(bad);
+        BOOST_CHECK_EXCEPTION(static_cast<void>(Topology::from_xml(path)), Error, [&](const Error& error) {
+            const std::string said = error.what();
+            BOOST_TEST_CONTEXT(bad << ": " << said)
+            BOOST_TEST(said.find("hwloc") == std::string::npos);  // refused before hwloc reads it
+            return error.code() == ExitCode::damaged;
+        });
     }
     std::filesystem::remove(path);
     BOOST_TEST((code_of(path) == ExitCode::usage));
