@@ -94,7 +94,7 @@ Json json_of(const cluster::Hardware& hardware, const cluster::RankMap& map, con
 
 std::string printed(TableFormat format, const cluster::Hardware& hardware, const cluster::RankMap& map,
                     const std::vector<std::string>& usable) {
-    const std::string table = cluster::rank_table(map).print(format);
+    std::string table = cluster::rank_table(map).print(format);
     if (format == TableFormat::csv) return table;
     if (format == TableFormat::json)
         return json_of(hardware, map, usable).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
