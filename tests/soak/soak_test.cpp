@@ -256,16 +256,15 @@ Outcome play(std::uint64_t seed, const fs::path& folder) {
         outcome.what += "; " + layout.name() + (trouble.name.empty() ? "" : ": " + trouble.name);
         if (last.timed_out) return fails("a launch does not end", last);
         if (last.exit_code == 2 || last.exit_code == 3) return fails("a launch is refused", last);
-        if (const std::optional<int> from = resumed_step(last)) {
-            if (*from < newest)
-                return fails("a launch goes on from step " + std::to_string(*from) + ", not " + std::to_string(newest),
-                             last);
-        }
+        const std::optional<int> from = resumed_step(last);
+        if (from && *from < newest)
+            return fails("a launch goes on from step " + std::to_string(*from) + ", not " + std::to_string(newest),
+                         last);
         const bool finished =
             last.exit_code == 0 && (contains(last.error, "finished: step ") || contains(last.error, " is finished: "));
         if (finished && status_of(folder, name)["state"] != "finished")
             return fails("a launch that finishes leaves another state", last);
-        if (finished && newest > 0 && !resumed_step(last) && !contains(last.error, " is finished: "))
+        if (finished && newest > 0 && !from && !contains(last.error, " is finished: "))
             return fails("a launch does not say from where it goes on", last);
         if (number < troubles) {
             // A full disk may cost nothing but a checkpoint; all other troubles end a launch that they meet.
